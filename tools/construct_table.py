@@ -19,6 +19,7 @@ PARTS = {
     "Inline PTX": "inline_ptx.cu",
     "Libraries": "libraries.cu",
     "cub": "cub_side.cu",
+    "Older toolkits, driver API, thrust": "older.cu",
 }
 _MARKED = re.compile(r"(<!-- constructs -->\n).*?(<!-- /constructs -->)", re.S)
 

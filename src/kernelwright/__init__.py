@@ -1,10 +1,10 @@
-"""Kernelwright: GPU operators for PyTorch, every one a ladder.
+"""Kernelwright: GPU operators for PyTorch, each a ladder of implementations.
 
     import kernelwright as kw
     y = kw.softmax(x, dim=-1)
 
-Operators keep the names, arguments and meaning of torch.nn.functional. Each is imported with the
-first use of its name, alone; `import kernelwright` imports neither torch nor a kernel language.
+Operators keep the names, arguments and meaning of torch.nn.functional. Each is imported separately
+when it is first used; `import kernelwright` imports neither torch nor a kernel language.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .ops import PUBLIC
 
 __version__ = "0.1.0"
 
-#: What is public besides the operators, and where.
+#: Public names besides the operators, and their modules.
 _OTHERS = {
     "explain": f"{__name__}.ops.introspect",
     "patch": f"{__name__}.integrations.transformers",

@@ -136,7 +136,7 @@ def test_what_the_driver_refuses_is_told(gpu, fake, source):
         (replace(MAP, dtype=torch.int32), 16, "32 bytes of torch.int32, but x has 32 of torch.fl"),
         (replace(MAP, shape=(4, 3)), 16, "48 bytes of torch.float32, but x has 32"),
         (MAP, 8, "tensor map of x, which starts off 16 bytes"),
-        (replace(MAP, tensor="z"), 16, "'z', which is no tensor"),
+        (replace(MAP, tensor="z"), 16, "'z', which is not a tensor"),
     ],
 )
 def test_a_map_that_is_not_of_its_tensor_is_refused(gpu, source, map, align, error):

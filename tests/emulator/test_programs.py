@@ -11,6 +11,7 @@ import pytest
 from kernelwright import emulator
 from kernelwright.emulator import program
 from kernelwright.emulator.checks import CHECKS
+from kernelwright.emulator.program import build, errors, sources
 from kernelwright.emulator.program.rewrite import kernels_of, rewritten
 from kernelwright.support.errors import CompileError, UsageError
 from support.paths import FIXTURES, ROOT
@@ -84,6 +85,19 @@ def test_a_symbol_named_by_asm_stays():
     assert one_line(text) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ("__shared__ alignas(16) float x[4];", "alignas(16) __shared__  float x[4];"),
+        ("static __shared__ alignas(T) char y[3];", "alignas(T) static __shared__  char y[3];"),
+        ("alignas(8) __shared__ int z;", "alignas(8) __shared__ int z;"),
+        ("struct alignas(16) S {};", "struct alignas(16) S {};"),
+    ],
+)
+def test_alignment_stands_first(text, made):
+    assert one_line(text) == made
+
+
 def test_kernels_are_known_by_their_signatures():
     text = """
     template <typename T> __global__ void a(T *x) {}
@@ -114,6 +128,7 @@ def run(name, *arguments, **how):
         ("inline_ptx.cu", ()),
         pytest.param("cub_side.cu", (), marks=pytest.mark.long),  # runs under the checks too
         ("libraries.cu", ()),
+        ("older.cu", ()),
     ],
 )
 def test_constructs(name, arguments):
@@ -165,6 +180,50 @@ def test_mma_has_the_bits_of_an_h200():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     recorded = (FIXTURES / "emulated" / "mma_h200.txt").read_text().splitlines()
     assert [line.strip() for line in done.stdout.splitlines()] == recorded
+
+
+def test_a_file_without_main_is_run_by_the_program_that_uses_it(tmp_path):
+    assert sources.program_of(PROGRAMS / "beside.cu") == PROGRAMS / "libraries.cu"
+    assert sources.program_of(PROGRAMS / "older.cu") == PROGRAMS / "older.cu"
+    (tmp_path / "k.cu").write_text("void f(int *x) {\n}\nstatic void g() {\n}\n")
+    (tmp_path / "a.cpp").write_text("void f(int *);\nint main() { f(0); }\n")
+    (tmp_path / "b.cpp").write_text("static void g();\nint main() { g(); }\n")
+    assert sources.program_of(tmp_path / "k.cu") == tmp_path / "a.cpp"
+    (tmp_path / "c.cu").write_text('#include "k.cu"\nint main() {}\n')
+    with pytest.raises(UsageError, match=r"run one of those that use it: a\.cpp, c\.cu"):
+        sources.program_of(tmp_path / "k.cu")
+
+
+def test_headers_are_found_in_the_whole_project(tmp_path):
+    (tmp_path / "README.md").write_text("")
+    for folder in ("a/deep", "b/deep", "bench/cuda"):
+        (tmp_path / folder).mkdir(parents=True)
+        for name in ("common.h", "stdio.h"):
+            (tmp_path / folder / name).write_text("")
+    (tmp_path / "a" / "deep" / "only.cuh").write_text("")
+    source = tmp_path / "bench" / "main.cu"
+    source.write_text(
+        '#include "only.cuh"\n#include "stdio.h"\n#include "common.h"\n#include "deep/common.h"\n'
+    )
+    assert list(sources.own(source)) == [
+        source,
+        tmp_path / "bench" / "cuda" / "common.h",  # the nearest of three
+        tmp_path / "a" / "deep" / "only.cuh",
+    ]
+
+
+def test_names_that_the_linker_misses():
+    log = (
+        "undefined reference to `void n::f<std::vector<int> >(int, g())'\n"
+        "undefined reference to `cuInit'\nundefined reference to `n::x'\n"
+    )
+    assert errors.missing_names(log) == {"f", "cuInit", "x"}
+
+
+def test_a_program_of_a_newer_standard_gets_it(tmp_path):
+    newer = {tmp_path / "a.cu": "#include <span>\n"}
+    assert "-std=gnu++20" in build._flags("fast", newer)
+    assert "-std=gnu++20" not in build._flags("fast", {tmp_path / "a.cu": "int span;\n"})
 
 
 def test_a_file_without_main_says_what_to_do(tmp_path):

@@ -98,7 +98,7 @@ def test_angles_stay_float32_whatever_the_dtype():
 @pytest.mark.parametrize(
     "changes, says",
     [
-        ({"model_type": "bert"}, "model_type 'bert' is none of gpt2, llama"),
+        ({"model_type": "bert"}, "model_type 'bert' is not one of gpt2, llama"),
         ({"activation_function": "relu"}, "activation_function 'relu'"),
         ({"add_cross_attention": True}, "add_cross_attention must be False"),
         ({"n_embd": 30, "n_head": 4}, "width: must be a multiple of heads"),
@@ -115,7 +115,7 @@ def test_a_folder_that_is_not_ours_to_read_says_why(changes, says, tmp_path):
 
 def test_missing_and_damaged_files_are_named(tmp_path):
     models.build(gpt2.Config(1, 2, 8, 16, 20)).save_pretrained(tmp_path / "a")
-    with pytest.raises(UsageError, match="is no checkpoint"):
+    with pytest.raises(UsageError, match="is not a checkpoint"):
         models.from_pretrained(tmp_path)
     for name, contents in (("config.json", b"{"), ("model.safetensors", b"\0" * 40)):
         shutil.copytree(tmp_path / "a", tmp_path / name)
@@ -130,7 +130,7 @@ def test_missing_and_damaged_files_are_named(tmp_path):
 
 
 def test_names_of_presets_and_sizes_are_checked():
-    with pytest.raises(ValueError, match="'gpt3' is none of gpt2-tiny"):
+    with pytest.raises(ValueError, match="'gpt3' is not one of gpt2-tiny"):
         models.build("gpt3")
     with pytest.raises(ValueError, match="no size depth"):
         models.preset("llama-tiny", depth=3)

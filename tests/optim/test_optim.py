@@ -268,7 +268,7 @@ def test_an_optimizer_refuses_by_name():
             kw.optim.AdamW([p], **options)
     table = torch.nn.Embedding(5, 2, sparse=True)
     table(torch.tensor([1, 2])).sum().backward()
-    with pytest.raises(RuntimeError, match="params: AdamW takes no sparse gradients"):
+    with pytest.raises(RuntimeError, match="params: AdamW does not support sparse gradients"):
         kw.optim.AdamW(table.parameters()).step()
 
 

@@ -169,7 +169,7 @@ def test_the_name_of_a_package_does_not_count(toy):
         ("from .shape import *\n\ndef f():\n    return rows(1)\n", "from toy.shape import [*]"),
         ("def f():\n    from .shape import missing\n    return missing\n", "defines no missing"),
         ("import importlib as i\n\ndef f(x):\n    return i.import_module(x)\n", "i.import_module"),
-        ("def f():\n    return globals()['g']\n", "globals: name in the code"),
+        ("def f():\n    return globals()['g']\n", "globals: write the name"),
         ("def g():\n    return 1\n", "defines no f"),
     ],
 )

@@ -106,10 +106,10 @@ def test_a_plan_that_points_to_no_lists_is_refused(cuda_source):
     assert tensors[POINTERS] == TensorSpec.contiguous((3, 2), torch.int64)
     assert tensors["places"].dtype == torch.int32
     for wrong, specs, message in (
-        (Pointers(("xs", "zs")), list_specs(), "'zs', which is no list"),
-        (Pointers(("a",)), list_specs(), "'a', which is no list"),
-        (POINTERS, list_specs(0), "'xs', which is no list"),
-        (POINTERS, list_specs(3, 2), "several lengths"),
+        (Pointers(("xs", "zs")), list_specs(), "'zs', which is not a list"),
+        (Pointers(("a",)), list_specs(), "'a', which is not a list"),
+        (POINTERS, list_specs(0), "'xs', which is not a list"),
+        (POINTERS, list_specs(3, 2), "different lengths"),
     ):
         with pytest.raises(ToolchainError, match=message):
             build.Tensors(plan, list_operator(), specs)[wrong]

@@ -52,7 +52,7 @@ def test_guard_wants_zero_scratch_left_zero():
     assert not work.any() and guard.check() is None
     work = guard.empty("w", TensorSpec.contiguous((4,), torch.int32), CPU, result=False, zero=True)
     work[2] = 1
-    assert guard.check() == "w: scratch that must be left zero is not"
+    assert guard.check() == "w: workspace that must be left zero is not zero"
 
 
 @no_gpu

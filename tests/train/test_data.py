@@ -37,7 +37,7 @@ def test_a_damaged_shard_is_refused(tmp_path):
     shards.write(path, [np.arange(1000) % 7], 7)
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
-    with pytest.raises(UsageError, match="promises 1000 tokens"):
+    with pytest.raises(UsageError, match="states 1000 tokens"):
         shards.read(path)
     at = random.randrange(128, len(whole))
     path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
@@ -65,13 +65,13 @@ def test_shards_of_others_are_read(kind, tmp_path):
     assert found.vocabulary == tokens.max() + 1
     if kind != "nanogpt":
         (tmp_path / "train.bin").write_bytes(contents[:-2])
-        with pytest.raises(UsageError, match="promises 900 tokens"):
+        with pytest.raises(UsageError, match="states 900 tokens"):
             dataset.open_(str(tmp_path))
 
 
 def test_what_is_no_file_of_tokens_is_refused(tmp_path):
     (tmp_path / "a.bin").write_bytes(b"123")
-    with pytest.raises(UsageError, match="is no file of tokens"):
+    with pytest.raises(UsageError, match="is not a file of tokens"):
         dataset.open_(str(tmp_path / "a.bin"))
 
 
@@ -139,8 +139,8 @@ def test_without_a_source_it_is_the_standard_library():
         ("picture", "bytes", "is not UTF-8 text"),
         ("empty", "bytes", "is empty"),
         ("short.txt", "bytes", "too few"),
-        ("a.txt", "words", "'words' is none of"),
-        ("a.txt", "empty", "holds neither tokenizer.json"),
+        ("a.txt", "words", "'words' is neither"),
+        ("a.txt", "empty", "contains neither tokenizer.json"),
         ("a.txt", "bpe", "at least 257"),
     ],
 )

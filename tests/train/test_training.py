@@ -7,10 +7,14 @@ import time
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
+import kernelwright as kw
 from kernelwright.support.errors import UsageError
-from kernelwright.train import log, memory, picture, roof, run, schedule, selected
+from kernelwright.train import log, memory, picture, recompute, roof, run, schedule, selected
+from kernelwright.train.memory import Storages
 from kernelwright.train.parallel import Processes
 from kernelwright.train.settings import Settings
 from kernelwright.train.trainer import Trainer, padded
@@ -34,8 +38,11 @@ def weights(made):
     return torch.cat([p.detach().flatten().clone() for p in made.model.parameters()])
 
 
-def test_a_step_is_pytorchs():
-    made, other = trainer(), trainer()
+@pytest.mark.parametrize("in_adamw", [False, True])
+@pytest.mark.parametrize("clip", [1.0, 50.0, 0.0])  # below the norm, above it, none
+def test_a_step_is_pytorchs(clip, in_adamw):
+    made, other = trainer(clip=clip), trainer()
+    made.clips_in_adamw = in_adamw
     for one in (made, other):
         one.model.double()
     decayed = [p for p in other.model.parameters() if p.ndim > 1]
@@ -48,7 +55,7 @@ def test_a_step_is_pytorchs():
         loss, norm = made.step(x, y, lr)
         expected = F.cross_entropy(other.model(x).flatten(0, 1), y.flatten())
         expected.backward()
-        total = torch.nn.utils.clip_grad_norm_(other.model.parameters(), 1.0)
+        total = torch.nn.utils.clip_grad_norm_(other.model.parameters(), clip or math.inf)
         for group in theirs.param_groups:
             group["lr"] = lr
         theirs.step()
@@ -63,7 +70,6 @@ def test_a_step_is_pytorchs():
     "changes, tolerance",
     [
         ({"micro": 1}, 1e-5),
-        ({"recompute": "selective"}, 0.0),
         ({"recompute": "full"}, 0.0),
         ({"recompute": "full", "dropout": 0.3}, 0.0),
         ({"precision": "autocast"}, 3e-2),
@@ -81,17 +87,61 @@ def test_options_change_the_way_but_not_the_losses(model, changes, tolerance):
         assert abs(found[0] - found[1]) <= tolerance
 
 
-def test_recomputation_keeps_less():
-    peaks = {}
-    for policy in ("none", "selective", "full"):
-        made = trainer(recompute=policy, batch=16)
-        x = torch.zeros(16, 16, dtype=torch.long)
-        made.step(x, x, 1e-3)
-        storages = memory.Storages()
-        with storages:
-            made.step(x, x, 1e-3)
-        peaks[policy] = storages.peak
-    assert peaks["full"] < peaks["selective"] < peaks["none"]
+class Products(TorchDispatchMode):
+    """Counts matrix products."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        names = ("mm", "addmm", "matmul", "linear")
+        self.count += func._schema.name.split("::")[1] in names
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("model", ["gpt2-tiny", "llama-tiny"])
+@pytest.mark.parametrize("kernels", [False, True], ids=["cpu", "as_on_a_gpu"])
+def test_activations_are_computed_again_but_no_product(model, kernels):
+    as_on_a_gpu = dict.fromkeys(("linear", "bias_gelu", "swiglu"), "native") if kernels else {}
+    tokens_ = [torch.randint(32, (4, 16)) for _ in range(2)]
+    kept, weights_, products = {}, {}, {}
+    with kw.use(**as_on_a_gpu):
+        for policy in ("none", "light", "selective", "full"):
+            made, storages, counted = trainer(model=model, recompute=policy), Storages(), Products()
+            with storages:
+                loss = made.loss(*tokens_)
+                kept[policy] = storages.live
+            del loss
+            with counted:
+                made.step(*tokens_, 1e-3)
+            weights_[policy], products[policy] = weights(made), counted.count
+    activation = 4 * 16 * made.model.blocks[0].mlp_out.weight.shape[1] * 4  # bytes
+    assert kept["none"] - kept["light"] == 2 * activation  # of blocks 0 and 3
+    assert kept["none"] - kept["selective"] == 4 * activation
+    assert kept["full"] < kept["selective"]
+    for policy, found in weights_.items():
+        assert torch.equal(found, weights_["none"]), policy
+    assert products["none"] == products["light"] == products["selective"] < products["full"]
+
+
+@pytest.mark.parametrize("model", ["gpt2-tiny", "llama-tiny"])
+def test_one_block_is_compiled_for_all(model, monkeypatch):
+    torch._dynamo.reset()
+    counted = CompileCounter()
+    plain = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda block: plain(block, backend=counted))
+    made, other = trainer(model=model, compile="block"), trainer(model=model)
+    for i in range(2):
+        assert made.step(*tokens(i), 1e-3) == other.step(*tokens(i), 1e-3)
+    assert counted.frame_count == 1
+
+
+def test_what_is_computed_again_by_default():
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    found = [recompute.resolved("auto", *x) for x in ((gpu, False), (gpu, True), (cpu, False))]
+    assert found == ["light", "none", "none"]
+    assert recompute.resolved("full", cpu, False) == "full"
 
 
 @pytest.mark.parametrize("policy", ["none", "full"])
@@ -190,11 +240,11 @@ def test_rates_of_each_schedule():
 @pytest.mark.parametrize(
     "changes, says",
     [
-        ({"model": "gpt5"}, "model: 'gpt5' is none of"),
+        ({"model": "gpt5"}, "model: 'gpt5' is not one of"),
         ({"steps": 0}, "steps: must be at least 1"),
         ({"lr": -1.0}, "lr: must be at least"),
-        ({"precision": "fp8"}, "precision: 'fp8' is none of"),
-        ({"recompute": "some"}, "recompute: 'some' is none of"),
+        ({"precision": "fp8"}, "precision: 'fp8' is not one of"),
+        ({"recompute": "some"}, "recompute: 'some' is not one of"),
         ({"compile": "graph", "parallel": "ddp"}, "compile: a CUDA graph"),
     ],
 )
@@ -208,8 +258,6 @@ def test_a_large_vocabulary_is_padded():
 
 
 def test_rungs_and_configs_are_noted_and_compared():
-    import kernelwright as kw
-
     made = trainer()
     with kw.use(add_layer_norm="manual"), selected.Selected() as noted:
         made.step(*tokens(), 1e-3)
@@ -220,7 +268,7 @@ def test_rungs_and_configs_are_noted_and_compared():
     assert selected.changes(other, found) == ["add_layer_norm native to manual"]
     assert selected.changes(found, found) == []
     noted.varying.add("sum.cuda_atomic")
-    with pytest.raises(UsageError, match=r"sum\.cuda_atomic may give other bits"):
+    with pytest.raises(UsageError, match=r"sum\.cuda_atomic may give different bits"):
         noted.check()
 
 

@@ -1,4 +1,4 @@
-"""The command line: argument parsing only, one file per subject. The work is done in workbench/."""
+"""The command line: only argument parsing, one file per subject; workbench/ does the work."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from . import extending, learning, lessons, looking, profiling, proving, running
 
 
 def _unwrapped(doc: str) -> str:
-    """A docstring whose paragraphs are one line each, so that they are wrapped once, for the
-    terminal. A paragraph that begins with "\b" keeps its lines."""
+    """A docstring whose paragraphs are one line each, so that only the terminal wraps them. A
+    paragraph that begins with "\b" keeps its lines."""
     paragraphs = inspect.cleandoc(doc).split("\n\n")
     return "\n\n".join(p if p.startswith("\b") else p.replace("\n", " ") for p in paragraphs)
 
@@ -76,9 +76,9 @@ def _options(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit with its code. A user's mistake is one line, no traceback."""
+    """Run the command line and exit with its code. A user's mistake is shown in one line."""
     arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    # Typer's usage errors, by the base class of the one that it exports.
+    # The base class of Typer's usage errors; Typer exports only a subclass.
     usage_error = typer.BadParameter.__mro__[1]
     try:
         code = app(args=arguments, standalone_mode=False)

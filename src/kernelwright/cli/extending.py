@@ -40,16 +40,16 @@ def extension(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Write a project around a CUDA C++ rung that depends only on PyTorch.
+    """Export a CUDA C++ rung as a project that depends only on PyTorch.
 
-    The project contains the rung's unmodified kernel, its binding by TORCH_LIBRARY with a fake
+    The project contains the rung's unmodified kernel, its TORCH_LIBRARY binding with a fake
     implementation and a gradient, a test, a README, and run_time.py, which builds the kernel in
-    five ways and compares them.
+    five ways and compares them. The styles are:
 
     \b
-    inline      source strings, by load_inline      load   source files, by load
-    setuptools  a package, by setup.py              cmake  a C++ library, by CMake
-    nvrtc       the kernel by NVRTC when it is first called, without nvcc
+    inline      source strings with load_inline     load   source files with load
+    setuptools  a package with setup.py             cmake  a C++ library with CMake
+    nvrtc       the kernel with NVRTC at the first call, without nvcc
 
     \b
     Examples:
@@ -61,7 +61,7 @@ def extension(
         raise UsageError(f"--style: {style!r} is not one of {', '.join(STYLES)}")
     operator, _, name = rung.rpartition(".")
     if not operator:
-        raise UsageError(f"OP.RUNG: name a rung too (kernelwright list {rung} shows them)")
+        raise UsageError(f"OP.RUNG: name a rung as well (kernelwright list {rung} shows them)")
     with printing(as_json) as out:
         with waiting("writing", out):
             from kernelwright.dispatch import ladder

@@ -38,7 +38,7 @@ def exercise(
     wide: Wide = False,
     as_json: Json = False,
 ) -> int:
-    """Learn by writing a kernel, or by finding the fault in one; yours is verified like a rung.
+    """Learn by writing a kernel, or by finding a fault in one. It is verified like a rung.
 
     --check compares the results with PyTorch's; for CUDA C++ it also finds data races,
     out-of-bounds accesses, uninitialized reads and divergent barriers with their lines, and
@@ -151,7 +151,7 @@ def dissect(
     if kernel:
         return own_kernels.dissect(kernel, launch, as_json, wide)
     with printing(as_json, wide) as out:
-        with waiting("getting ready", out) as say:
+        with waiting("preparing", out) as say:
             from kernelwright.workbench import listing
             from kernelwright.workbench.binary_info import dissect as module
             from kernelwright.workbench.verify import verify
@@ -248,7 +248,8 @@ def new(
     Examples:
       kernelwright new elementwise/cube
       kernelwright new cube --into . && kernelwright verify ./cube
-      kernelwright new --spec my_spec && kernelwright judge my_kernel.py:fn --as my_spec.py
+      kernelwright new --spec my_spec
+      kernelwright judge my_kernel.py:fn --as my_spec.py
     """
     if (op is None) == (spec is None):
         raise UsageError("OP, --spec: give exactly one of them")

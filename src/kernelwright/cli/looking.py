@@ -67,7 +67,7 @@ def env(
       kernelwright env --no-roofs --json
     """
     with printing(as_json, wide) as out:
-        with waiting("looking at the machine", out) as say:
+        with waiting("reading the machine's properties", out) as say:
             from kernelwright.workbench import env as module
 
             from .render import results

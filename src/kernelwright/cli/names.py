@@ -22,14 +22,14 @@ def known(names: Names) -> Names:
         UsageError: one of them is not an operator or rung; the message suggests close names.
     """
     for name in [names] if isinstance(names, str) else names or []:
-        # a folder is looked at when it is imported, a file when its kernel is built
+        # a folder is checked when it is imported, a file when its kernel is built
         if "/" not in name and ".cu:" not in name:
             _check(name)
     return names
 
 
 def complete(incomplete: str) -> list[str]:
-    """Operators and rungs that begin with what has been typed."""
+    """Operators and rungs that begin with the typed text."""
     every = rungs()
     names = [*every, *(f"{op}.{rung}" for op, found in every.items() for rung in found)]
     return [n for n in names if n.startswith(incomplete)]
@@ -45,14 +45,14 @@ def rungs() -> dict[str, list[str]]:
 
 
 def suggestion(name: str, among: Iterable[str]) -> str:
-    """ "; did you mean softmax?", or nothing where no name is close."""
+    """ "; did you mean softmax?", or "" if no name is close."""
     close = difflib.get_close_matches(name, list(among), n=2, cutoff=0.6)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def _written(rung: str) -> bool:
-    """Whether a module of the operators has the rung's name, with or without its backend. A rung of
-    a checkout may be newer than the hashes; whether the ladder has it is then checked later."""
+    """Whether a module of the operators contains the rung's name, with or without its backend. A
+    checkout's rung may be newer than the hashes; its ladder is then checked later."""
     words = {f'"{rung}"', f'"{rung.partition("_")[2]}"'}
     modules = (Path(__file__).parents[1] / "ops").rglob("*.py")
     return any(word in text for m in modules if (text := m.read_text("utf-8")) for word in words)

@@ -1,5 +1,5 @@
-"""One kernel of the user's own file, where other commands take a rung: FILE.cu:KERNEL with a launch
-file."""
+"""A single kernel of the user's file, FILE.cu:KERNEL with a launch file, in commands that otherwise
+take a rung."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Launch = Annotated[
 
 
 def named(names: Iterable[str], launch: Path | None) -> str | None:
-    """The kernel that a command names instead of rungs, or None.
+    """The kernel given to a command instead of rungs, or None.
 
     Raises:
-        UsageError: a launch file without a kernel, or a kernel beside other names.
+        UsageError: a launch file without a kernel, or a kernel together with other names.
     """
     own = [n for n in names if ".cu:" in n]
     if launch and not own:
-        raise UsageError("--launch: is for a kernel of a file, FILE.cu:KERNEL")
+        raise UsageError("--launch: is only for a kernel of a file, FILE.cu:KERNEL")
     if own and len(list(names)) > 1:
         raise UsageError(f"{own[0]}: give a kernel of a file as the only argument")
     return own[0] if own else None
@@ -45,7 +45,7 @@ def named(names: Iterable[str], launch: Path | None) -> str | None:
 def check(
     target: str, launch: Path | None, names: Iterable[str], seed: int | None, as_json: bool
 ) -> int:
-    """verify --check: under the schedules of rungs, until one finds something."""
+    """verify --check: run the schedules that rungs are checked with, until one finds something."""
     with printing(as_json) as out:
         from kernelwright.workbench.run_program import one_kernel, run_program
         from kernelwright.workbench.sanitize import report
@@ -77,7 +77,7 @@ def check(
 
 
 def dissect(target: str, launch: Path | None, as_json: bool, wide: bool) -> int:
-    """dissect: the costs of its first launch."""
+    """dissect: show the costs of the kernel's first launch."""
     with printing(as_json, wide) as out:
         from kernelwright.workbench.run_program import one_kernel, run_program
 
@@ -95,7 +95,7 @@ def dissect(target: str, launch: Path | None, as_json: bool, wide: bool) -> int:
 
 
 def debug(target: str, launch: Path | None, options: Sequence[str] = ()) -> None:
-    """debug: gdb replaces this process, so the program's folder stays."""
+    """debug: gdb replaces this process, so the program's folder is not removed."""
     from kernelwright.workbench.run_program import one_kernel, run_program
 
     folder = Path(tempfile.mkdtemp(prefix="kernelwright-"))

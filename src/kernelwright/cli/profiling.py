@@ -61,7 +61,7 @@ def profile(
       kernelwright profile softmax --ncu
     """
     with printing(as_json, wide) as console:
-        with waiting("getting ready", console) as say:
+        with waiting("preparing", console) as say:
             from kernelwright.workbench.profile import ncu as counters
             from kernelwright.workbench.profile import profile as module
             from kernelwright.workbench.profile import swap as swaps

@@ -28,7 +28,7 @@ def run(
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option("--seed", help="With --check: the order in which threads run.")
+        int, typer.Option("--seed", help="With --check: seed of the order of the threads.")
     ] = 0,
     dissect: Annotated[
         bool,

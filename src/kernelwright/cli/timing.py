@@ -52,7 +52,7 @@ def bench(
     DRAM; warm: operands in L2; host: CPU time of a call. Without a GPU, the times of GPU rungs are
     those of the shipped records.
 
-    --sample times random shapes instead: shapes of real models, odd shapes and others. It reports
+    --sample times random shapes instead: those of real models, odd ones and others. It reports
     how much slower the dispatched rung is than the best peer and than the best rung and config,
     worst first. Without a GPU, the rungs that an H200 would dispatch are verified on these shapes.
 
@@ -72,7 +72,7 @@ def bench(
         writable(html)
     began = time.monotonic()
     with printing(as_json, wide) as out:
-        with waiting("getting ready", out) as say:
+        with waiting("preparing", out) as say:
             from kernelwright.workbench import listing
             from kernelwright.workbench.bench import bench as module
             from kernelwright.workbench.records import records
@@ -83,7 +83,7 @@ def bench(
             ladders = listing.named(scaffold.operators(ops))
 
             def on_case(ladder: Any, at: Any, result: Any) -> None:
-                if record:  # case by case: one that is stopped keeps what it has
+                if record:  # case by case, so that an interrupted run keeps its results
                     records.save(result.records, result.environment)
                 if not as_json:
                     out.print(results.bench_case(ladder, at, result), "")
@@ -113,7 +113,7 @@ def _sampled(
     ops: list[str], count: int, seed: int, quick: bool, peers: bool, wide: bool, as_json: bool
 ) -> int:
     with printing(as_json, wide) as out:
-        with waiting("getting ready", out) as say:
+        with waiting("preparing", out) as say:
             from kernelwright.workbench import listing
             from kernelwright.workbench.bench import regret as module
             from kernelwright.workbench.scaffold import scaffold
@@ -157,7 +157,7 @@ def tune(
       kernelwright tune gelu.backward --quick
     """
     with printing(as_json, wide) as out:
-        with waiting("getting ready", out) as say:
+        with waiting("preparing", out) as say:
             from kernelwright.dispatch.selection import tables_of
             from kernelwright.workbench import listing
             from kernelwright.workbench.bench import tune as module
@@ -206,8 +206,8 @@ def compare(
     that you do not trust.
 
     Exit codes: 0 same or faster on every case, 1 slower on a case, 2 wrong usage, 3 nothing could
-    be timed, 4 slower on no case but ambiguous on at least one, 5 a side is wrong or fails on a
-    case.
+    be timed, 4 not slower on any case but ambiguous on at least one, 5 a side is wrong or fails on
+    a case.
 
     \b
     Examples:
@@ -217,7 +217,7 @@ def compare(
       kernelwright compare @origin/main . --json
     """
     with printing(as_json, wide) as out:
-        with waiting("getting ready", out) as say:
+        with waiting("preparing", out) as say:
             from kernelwright.workbench.compare import compare as module
             from kernelwright.workbench.compare import operands
 
@@ -295,8 +295,8 @@ def judge(
     The kernel is a Python function of tensors (Triton, Numba, CuPy, load_inline, ...) or a CUDA C++
     kernel with a launch file. The kernel runs in a separate process with limits; this process makes
     the inputs, computes the reference, measures the time and compares. This guards against
-    accidents and cheating, not against malicious code. Without a GPU, the verdict has correctness
-    and static properties of the compiled code, but no times.
+    accidents and cheating, not against malicious code. Without a GPU, the verdict contains
+    correctness and static properties of the compiled code, but no times.
 
     Exit codes: 0 right, 1 wrong, 2 wrong usage, 3 inconclusive: it cannot be judged on this
     machine, or too few inputs ran.
@@ -305,7 +305,8 @@ def judge(
     Examples:
       kernelwright judge my_kernel.py:my_softmax --as softmax
       kernelwright judge my_kernel.py:fwd --as softmax --backward bwd
-      kernelwright judge my_kernel.py:my_norm --as my_spec.py --autograd --html verdict.html
+      kernelwright judge my_kernel.py:my_norm --as my_spec.py --autograd
+      kernelwright judge my_kernel.py:my_softmax --as softmax --html verdict.html
       kernelwright judge my_kernel.cu:my_sum --as sum --launch launch.py
       kernelwright new --spec my_spec        (writes a spec to start from)
     """

@@ -35,7 +35,7 @@ def train(
         ),
     ] = None,
     vocabulary: Annotated[
-        Int, typer.Option(help="Vocabulary size of a BPE that is trained.")
+        Int, typer.Option(help="Vocabulary size of a BPE trained on the data.")
     ] = None,
     model: Annotated[
         Text, typer.Option(help="A preset: gpt2-tiny (default), gpt2-124m, llama-124m, ...")
@@ -74,7 +74,8 @@ def train(
     recompute: Annotated[
         Text,
         typer.Option(
-            help="Activations that are recomputed in the backward: none, selective, full."
+            help="Activations that are recomputed in the backward: none, light, selective, full "
+            "(default: light on a GPU, none on a CPU and under torch.compile)."
         ),
     ] = None,
     parallel: Annotated[Text, typer.Option(help="Under torchrun: ddp or fsdp.")] = None,
@@ -104,7 +105,7 @@ def train(
     """Train a GPT-2 or a Llama on a text: on a CPU, on a GPU, or on several under torchrun.
 
     The run's folder gets log.jsonl, checkpoints/, model/ (a Hugging Face checkpoint), samples.txt
-    and loss.svg. A run that is killed continues with --resume, bit for bit with --deterministic.
+    and loss.svg. --resume continues an interrupted run, bit for bit with --deterministic.
 
     \b
     Examples:
@@ -179,7 +180,7 @@ def generate(
     device: Device = None,
     as_json: Json = False,
 ) -> int:
-    """Continue texts with a trained model, printed as they are generated.
+    """Continue texts with a trained model, and print them as they are generated.
 
     Several prompts are processed as one batch and printed one after the other.
 
@@ -217,7 +218,7 @@ def generate(
 
 
 def prepare(device: str | None, threads: int | None, deterministic: bool) -> Any:
-    """The device that is asked for; sets what must be set before PyTorch computes."""
+    """The requested device; applies settings that must precede PyTorch's first computation."""
     if deterministic:  # cuBLAS reads it when it is first called
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch

@@ -8,13 +8,13 @@ import torch
 
 
 def tensor(name: str, value: Any) -> None:
-    """Raise TypeError where a value is no tensor."""
+    """Raise TypeError if a value is not a tensor."""
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name}: must be a tensor, is a {type(value).__name__}")
 
 
 def floating(name: str, value: Any) -> None:
-    """Raise TypeError where a value is no tensor of floating-point numbers."""
+    """Raise TypeError if a value is not a floating-point tensor."""
     if isinstance(value, torch.Tensor) and value.is_floating_point():
         return  # runs on every call of an operator: as few Python calls as possible
     tensor(name, value)

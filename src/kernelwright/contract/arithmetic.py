@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-LONGEST = 256  # rows that a thread adds up, one after another
+LONGEST = 256  # rows that a thread adds sequentially
 MOST_ABREAST = 65_535  # blocks in a column of a grid
 
 
@@ -21,7 +21,7 @@ def next_power_of_2(n: int) -> int:
 
 
 def gcd(*numbers: Any) -> int:
-    """As math.gcd, of open sizes too."""
+    """Like math.gcd; also accepts open sizes."""
     found = math.gcd(*(n for n in numbers if isinstance(n, int)))
     for n in numbers:
         found = found if isinstance(n, int) else n.gcd(found)
@@ -29,8 +29,8 @@ def gcd(*numbers: Any) -> int:
 
 
 def chunks(sizes: Sequence[int], length: int) -> torch.Tensor:
-    """The work of each block when one launch processes a list of tensors: per block a row of int32,
-    the tensor's index in the list and the index of its chunk of `length` elements."""
+    """The work of each block when one launch processes a list of tensors: one int32 row per block,
+    with the tensor's index in the list and the index of its chunk of `length` elements."""
     per_tensor = torch.tensor([cdiv(n, length) for n in sizes], dtype=torch.int64, device="cpu")
     total = int(per_tensor.sum())
     place = torch.repeat_interleave(torch.arange(len(sizes), device="cpu"), per_tensor)
@@ -47,8 +47,9 @@ def shares(rows: int, strips: int, blocks: int) -> tuple[int, int]:
 
 
 def abreast(rows: int, down: int, strips: int, blocks: int) -> int:
-    """How many blocks share a strip of columns, each `down` rows at a time, if about `blocks`
-    blocks share `strips` strips. The number is raised, as far as a grid allows, until no thread
-    adds more than LONGEST rows, because each addition rounds the sum."""
+    """The number of blocks that share a strip of columns, each taking `down` rows at a time, if
+    about `blocks` blocks are distributed over `strips` strips. The number is raised, as far as a
+    grid allows, until no thread adds more than LONGEST rows, because each addition rounds the sum.
+    """
     fewest = cdiv(rows, down * LONGEST)
     return min(max(min(cdiv(rows, down), max(1, blocks // strips)), fewest), MOST_ABREAST)

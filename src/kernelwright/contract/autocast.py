@@ -8,8 +8,8 @@ import torch
 
 
 def active(t: torch.Tensor) -> torch.dtype | None:
-    """The dtype in which autocast runs matrix products on a tensor's device, or None where it is
-    off. The meta device has no autocast, and PyTorch raises an error if asked."""
+    """The dtype in which autocast runs matrix products on a tensor's device, or None if autocast
+    is off. The meta device has no autocast, and PyTorch raises an error if it is queried."""
     kind = t.device.type
     if kind == "meta" or not torch.is_autocast_enabled(kind):
         return None
@@ -17,7 +17,7 @@ def active(t: torch.Tensor) -> torch.dtype | None:
 
 
 def of_a_loss(t: torch.Tensor) -> torch.dtype | None:
-    """The dtype of a loss where it is not the input's: autocast runs losses in float32. A kernel
+    """The dtype of a loss if it differs from the input's: autocast runs losses in float32. A kernel
     that accumulates in float32 needs no copy for that."""
     kind = t.device.type
     if t.itemsize != 2 or kind == "meta" or not torch.is_autocast_enabled(kind):
@@ -26,7 +26,7 @@ def of_a_loss(t: torch.Tensor) -> torch.dtype | None:
 
 
 def cast(of: torch.Tensor, *tensors: torch.Tensor | None) -> list[Any]:
-    """Operands of a product on `of`'s device as autocast casts them: all but float64."""
+    """The operands of a product as autocast casts them on `of`'s device: all except float64."""
     to = active(of)
     if to is None:
         return list(tensors)
@@ -34,8 +34,8 @@ def cast(of: torch.Tensor, *tensors: torch.Tensor | None) -> list[Any]:
 
 
 def widest(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Tensors of one dtype as autocast makes them for operators such as scatter_add: on a CUDA
-    device, float32 where one of them is."""
+    """The tensors in one dtype, as autocast casts them for operators such as scatter_add: on a CUDA
+    device, float32 if one of them is float32."""
     first = tensors[0]
     if not first.is_cuda or not torch.is_autocast_enabled("cuda"):
         return tensors

@@ -38,7 +38,7 @@ class Case:
             they run) or "big" (more than 2**31 elements; GPUs only).
         label: where a shape comes from ("llama3-8b logits"); not part of the id.
         seed: another seed gives other values of the same case; not part of the id.
-        tail: where not 0, the seed of the last eighth of each random tensor's elements; not part
+        tail: if not 0, the seed of the last eighth of each random tensor's elements; not part
             of the id.
     """
 
@@ -58,7 +58,7 @@ class Case:
 
     @property
     def id(self) -> str:
-        """The name by which --case, records and test ids know this case."""
+        """The name of this case for --case, in records and in test ids."""
         parts = ["x".join(map(str, self.shape)) or "scalar", SHORT[self.dtype]]
         parts += [f"{k}={_show(v)}" for k, v in self.params]
         parts += [p for p in (self.layout, self.values) if p not in ("contiguous", "normal")]

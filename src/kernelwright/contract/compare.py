@@ -24,8 +24,8 @@ class Error:
     """Error of one result against its float64 reference.
 
     norm: ||out - ref|| / ||ref||. p999, worst: 99.9th percentile and maximum of |out - ref| in
-    ulp of the reference's magnitude in the result's dtype. Both in terms of the noise where it
-    is larger.
+    ulp of the reference's magnitude in the result's dtype. Both are in units of the noise where the
+    noise is larger.
     """
 
     norm: float
@@ -58,8 +58,8 @@ def compare(
 
     Args:
         noise: for each element, the size of the error that PyTorch makes in float32 on inputs
-            that differ from these by float32's rounding; float64, the reference's shape.
-        exact: equal to `native` bit for bit instead.
+            that differ from these by float32's rounding; float64, of the reference's shape.
+        exact: require bitwise equality with `native` instead.
     """
     if not isinstance(out, torch.Tensor):
         return Accuracy(False, f"result is a {type(out).__name__}, not a tensor")
@@ -98,7 +98,7 @@ def compare(
 
 
 def measure(out: torch.Tensor, reference: torch.Tensor, noise: torch.Tensor | None = None) -> Error:
-    """Error of finite values against a finite float64 reference, all flat."""
+    """Error of finite values against a finite float64 reference, all are 1-D."""
     difference = (out.double() - reference).abs()
     unit, scale = ulp(reference, out.dtype), reference.norm().item()
     if noise is not None:
@@ -111,8 +111,8 @@ def measure(out: torch.Tensor, reference: torch.Tensor, noise: torch.Tensor | No
 
 
 def _p999(ulps: torch.Tensor) -> float:
-    """The 99.9th percentile, of a million evenly spaced elements where there are more: PyTorch's
-    selection takes seconds a call on a large GPU tensor."""
+    """The 99.9th percentile; if there are more than a million elements, of a million evenly spaced
+    ones, because PyTorch's selection takes seconds per call on a large GPU tensor."""
     few = ulps[:: max(1, ulps.numel() >> 20)]
     return few.sort().values[max(0, int(0.999 * few.numel()) - 1)].item()
 
@@ -131,7 +131,7 @@ def _exact(out: torch.Tensor, want: torch.Tensor) -> Accuracy:
 
 
 def _special(out, native, reference) -> str:
-    """NaN and infinity are at the same elements as in PyTorch's result or in the reference."""
+    """Where NaN or infinity differ from both PyTorch's result and the reference, or ""."""
     for name, test in (("NaN", torch.isnan), ("infinite", torch.isinf)):
         mine, theirs = test(out), test(native)
         # a value at the edge of the range may round to infinity on either side

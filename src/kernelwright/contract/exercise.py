@@ -38,7 +38,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Exercise:
-    """A rung that a learner writes or repairs. Each operator's are in its `exercises.py`, as
+    """A rung that a learner writes or repairs. The `exercises.py` of an operator lists its own as
     EXERCISES.
 
     Attributes:
@@ -47,8 +47,8 @@ class Exercise:
         lesson: the task in one line: what is computed and under which condition, not how.
         launch: what its plan launches, in one sentence.
         tasks: the functions to write.
-        targets: what `--check` counts once the results are right; for CUDA C++.
-        name: by which it is chosen, if not the rung's.
+        targets: the counters that `--check` compares once the results are right; CUDA C++ only.
+        name: the name by which it is selected, if that is not the rung's.
     """
 
     rung: str
@@ -65,7 +65,7 @@ class Exercise:
 
     @property
     def faulty(self) -> bool:
-        """Whether there is a fault to find, not a body to write."""
+        """Whether the task is to find a fault instead of writing a body."""
         return any(task.planted for task in self.tasks)
 
     @property

@@ -77,7 +77,7 @@ def _unexpanded(t: torch.Tensor) -> torch.Tensor:
 
 
 def _spoil(t: torch.Tensor, values: str) -> None:
-    """Put the case's special values in, in place."""
+    """Write the case's special values into the tensor."""
     if values == "normal" or t.numel() == 0:
         return
     if values == "large":

@@ -10,7 +10,7 @@ from typing import Any
 
 from .signature import TensorSpec, contiguous_strides, is_dense, rows_view
 
-#: Bytes of guard before and after each tensor where accesses are checked.
+#: Bytes of red zone before and after each tensor when accesses are checked.
 REDZONE = 64 * 1024
 
 

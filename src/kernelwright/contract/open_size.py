@@ -2,7 +2,7 @@
 
 Selection and planning are ordinary Python over the sizes of a call. Given an `OpenSize` in place of
 a batch size, they compute with its present value, and what they compute carries its source: the
-expression over the open sizes. Where the code takes a decision (a comparison, a rounding to a power
+expression over the open sizes. Where the code makes a decision (a comparison, a rounding to a power
 of two), the decision becomes a condition of the trace: for other sizes that fulfil all conditions,
 the same code would have taken the same path. A plain integer that is the same for many sizes (a
 common divisor, a number of tiles) is fixed: the condition is that it has this value, and `Found`
@@ -24,7 +24,7 @@ from kernelwright.support import generated_code
 
 
 class NotOpen(Exception):
-    """Something computed from an open size needs the size itself."""
+    """A computation needs the value of an open size as a plain number."""
 
 
 _printed: ContextVar[str] = ContextVar("printed", default="")
@@ -32,8 +32,8 @@ _printed: ContextVar[str] = ContextVar("printed", default="")
 
 @contextmanager
 def printed(how: str) -> Generator[None]:
-    """Open sizes print as their values inside the block: "told" in messages, which decide nothing,
-    "fixed" in keys, which hold for this value alone."""
+    """Allow open sizes to be printed as their values inside the block: "told" for messages, which
+    do not affect the plan; "fixed" for keys, whose printing fixes the size."""
     token = _printed.set(how)
     try:
         yield
@@ -42,10 +42,10 @@ def printed(how: str) -> Generator[None]:
 
 
 class Trace:
-    """The open sizes of one call, by name, and what its planning has relied on.
+    """The open sizes of one call, by name, and the facts that planning has relied on.
 
     Attributes:
-        conditions: sources of what is true, in order, each once.
+        conditions: expressions that are true for these sizes, in order, without duplicates.
         fixed: the values of expressions that planning took as plain integers.
     """
 
@@ -62,12 +62,12 @@ class Trace:
         return value
 
     def holds(self) -> Callable[..., bool]:
-        """Whether all of it is so for other sizes, in the order of `values`."""
+        """A function of sizes in the order of `values`: whether the same plan serves them."""
         fixed = (f"{source} == {value}" for source, value in self.fixed.items())
         return self.function(" and ".join([*fixed, *self.conditions]) or "True")
 
     def key(self) -> Callable[..., Hashable]:
-        """The fixed expressions for other sizes."""
+        """A function of sizes in the order of `values`: the values of the fixed expressions."""
         return self.function(f"({''.join(f'{source}, ' for source in self.fixed)})")
 
     def function(self, expression: str) -> Callable[..., Any]:
@@ -81,18 +81,18 @@ _ByValues = dict[Hashable, list[tuple[Callable[..., bool], T]]]
 
 
 class Found(Generic[T]):
-    """What was made for sizes, found for all others that its trace holds for. Of more than `most`
-    the oldest is dropped. Threads may use it together."""
+    """A cache: what was made for some sizes is found for all sizes for which its trace holds.
+    Beyond `most` entries the oldest is dropped. Threads may use it concurrently."""
 
     def __init__(self, most: int):
         self._most = most
-        # by fixed expressions, with what computes them, then by their values
+        # by the fixed expressions, with the function that computes them, then by their values
         self._made: dict[tuple[str, ...], tuple[Callable[..., Hashable], _ByValues[T]]] = {}
         self._places: deque[tuple[tuple[str, ...], tuple[int, ...]]] = deque()
         self._adding = Lock()
 
     def get(self, values: tuple[int, ...]) -> T | None:
-        for key, by_values in tuple(self._made.values()):  # which another thread may add to
+        for key, by_values in tuple(self._made.values()):  # a copy: another thread may add entries
             for holds, made in by_values.get(key(*values), ()):
                 if holds(*values):
                     return made
@@ -118,8 +118,8 @@ class Found(Generic[T]):
 
 
 class OpenSize:
-    """An integer of a trace. Not an `int`, so that code that needs one has to say so, which fixes
-    the size."""
+    """An integer whose computation is recorded in a trace. It is not an `int`, so code that needs a
+    plain integer has to convert it explicitly, which fixes the size."""
 
     __slots__ = ("source", "trace", "value")
 
@@ -206,7 +206,7 @@ class OpenSize:
         return self.trace.fix(math.gcd(self.value, other), f"gcd({self.source}, {other})")
 
     def fixed(self) -> int:
-        """The size itself, where many have the same one: a number of tiles."""
+        """The value as a plain integer; for values that many sizes share, as a number of tiles."""
         return self.trace.fix(self.value, self.source)
 
     # text
@@ -226,14 +226,14 @@ class OpenSize:
 
 
 def source(value: Any) -> str:
-    """Integers, open or not, or tuples of them, as an expression."""
+    """The expression of an integer, open or plain, or of a tuple of integers."""
     if isinstance(value, tuple):
         return f"({''.join(f'{source(v)}, ' for v in value)})"
     return value.source if isinstance(value, OpenSize) else repr(int(value))
 
 
 def fixed(value: Any) -> int:
-    """An integer, open or not, as a plain one."""
+    """The value of an open or plain integer as a plain integer."""
     return value.fixed() if isinstance(value, OpenSize) else value
 
 

@@ -17,7 +17,7 @@ from .case import Case
 from .sharding import Split
 from .signature import TensorSpec
 
-#: `sharding(arguments, results)`, tensors as specs: every way to split one dimension.
+#: `sharding(arguments, results)`, tensors given as specs: all ways to split one dimension.
 Sharding = Callable[[Mapping[str, Any], Mapping[str, TensorSpec]], Iterable[Split]]
 
 BACKENDS = ("torch", "inductor", "triton", "cuda", "numba")
@@ -30,9 +30,9 @@ class Cost:
     Attributes:
         reads, writes: bytes of each stream that must cross DRAM, read and written.
         flops: arithmetic operations.
-        products: how many of them belong to matrix products, by the operands' dtype as written in a
-            case's id ("bf16"), or "tf32" for float32 operands rounded to it. Each is compared with
-            the rate of cuBLAS's products of that kind.
+        products: the operations among them that belong to matrix products, by the operands' dtype
+            as written in a case's id ("bf16"), or "tf32" for float32 operands rounded to it. Each
+            is compared with the rate of cuBLAS's products of that kind.
     """
 
     reads: tuple[int, ...]
@@ -46,7 +46,7 @@ class Cost:
 
     @property
     def mix(self) -> str:
-        """The roof that it is compared with: "r1w1" is a copy, "r1w0" a read, "r2w1" two reads per
+        """The roof it is compared with: "r1w1" is a copy, "r1w0" a read, "r2w1" two reads per
         write. A stream below 1/64 of the largest is ignored."""
         top = max((*self.reads, *self.writes), default=0)
         many = [sum(64 * b >= top > 0 for b in side) for side in (self.reads, self.writes)]
@@ -94,8 +94,8 @@ class Operator:
         noise: where terms cancel: for each result, the absolute rounding error that a good order
             of operations makes in the accumulation dtype, a float64 tensor of the result's shape,
             from the arguments. It must come from an error analysis, not from a measurement.
-        sharding: along which dimensions its tensors may be split; None where results depend on the
-            place of an element among all (a random mask).
+        sharding: along which dimensions its tensors may be split; None if results depend on an
+            element's index in the whole tensor (a random mask).
         source: where the definition comes from (a paper, a PyTorch function).
     """
 
@@ -169,8 +169,8 @@ class Gpu:
     @property
     def arch(self) -> str:
         """The name that NVRTC and ptxas use. The "a" variants have instructions of one generation
-        only, such as wgmma. Other rungs are compiled for the same variant, so that what is proven
-        is what runs."""
+        only, such as wgmma. Other rungs are compiled for the same variant, so that the code that is
+        proven is the code that runs."""
         major, minor = self.capability
         return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
 
@@ -192,7 +192,7 @@ class Rung:
         name: states the technique: "cuda_warp", "triton_online".
         backend: one of BACKENDS. "torch" and "inductor" entries are functions over tensors; the
             others' are `plan(gpu, config, **specs) -> Plan`.
-        entry: "module:function" inside the subject's package; loaded when first asked for.
+        entry: "module:function" inside the subject's package; imported when first needed.
         idea: one line.
         supports: `supports(gpu, **specs)` returns why the rung cannot run a call, or None.
         configs: the launch parameters to choose from; every one is verified. The first is the
@@ -286,10 +286,10 @@ class Ladder:
 
 
 class UnknownRung(UserError, ValueError):
-    """A rung was named that its ladder does not have."""
+    """The ladder has no rung of the given name."""
 
 
 class Unsupported(UserError, ValueError):
-    """A rung was asked for by name on a call that it does not support."""
+    """A rung that was selected by name does not support the call."""
 
     exit_code = INCONCLUSIVE

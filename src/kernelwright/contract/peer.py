@@ -12,7 +12,7 @@ class Peer:
     """One function of another library, adapted to an operator's arguments.
 
     Attributes:
-        name: the library, "liger". Records call it "peer:liger".
+        name: the library, "liger"; in records, "peer:liger".
         operator: "softmax" or "softmax.backward".
         make: `make(**args) -> call`: takes the operator's arguments by name and returns a
             function without arguments that computes the operator's results from them each time it

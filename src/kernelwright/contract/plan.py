@@ -1,4 +1,4 @@
-"""A plan: everything one call launches, as data.
+"""A plan: all launches of one call, as data.
 
 A rung's entry turns a call's specs into a Plan without using a GPU. `toolchain` binds a plan to a
 device, compiles it for any architecture, or runs it in an interpreter or emulator, always from the

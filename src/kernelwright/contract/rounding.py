@@ -25,8 +25,9 @@ def chain_noise(k: int, squares: torch.Tensor, total: torch.Tensor) -> torch.Ten
     """Error, in units of u, of sums of k terms that are added one after another.
 
     Step i rounds the partial sum S_i. For terms in random order with the sum S and the sum of
-    squares T, S_i is i/k S in the mean and has a variance of about i/k (1 - i/k) T: a large sum has
-    had large partial sums. k independent roundings leave the root of the sum of their squares,
+    squares T, S_i is on average i/k S and has a variance of about i/k (1 - i/k) T: a large sum
+    implies large partial sums. The error of k independent roundings is the root of the sum of
+    their squares,
     S^2 (k + 1)(2k + 1) / 6k + T (k^2 - 1) / 6k.
 
     Args:

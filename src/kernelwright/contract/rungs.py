@@ -2,8 +2,7 @@
 
 A rung's name, entry and file follow from its technique: "warp" in CUDA is the rung `cuda_warp` of
 cuda_warp.cu, planned by `cuda.warp`. `suffix` is appended to the entry if one module plans the
-rungs
-of several ladders: "_backward", "_swiglu", "_swiglu_backward".
+rungs of several ladders: "_backward", "_swiglu", "_swiglu_backward".
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ def pytorch(
     compiled: str | None = "the formula, fused by torch.compile",
     supports: Supports | None = None,
 ) -> tuple[Rung, ...]:
-    """The rungs of torch_rungs.py, given their ideas. `supports` applies to those that run the
-    formula; if `compiled` is None there is no such rung."""
+    """The rungs of torch_rungs.py; the arguments are their ideas. `supports` applies to those that
+    run the formula; if `compiled` is None there is no such rung."""
     formula, own = f"torch_rungs:manual{suffix}", f"torch_rungs:native{suffix}"
     found = (
         Rung("manual", "torch", formula, manual, supports=supports, serves=False),
@@ -44,7 +43,7 @@ def triton(
     configs: tuple[Config, ...],
     **more: Any,
 ) -> Rung:
-    """The rung `triton_<trick>`, planned by `plan<suffix>` of the module of its name. `more`: the
+    """The rung `triton_<trick>`, planned by `plan<suffix>` of the module of that name. `more`: the
     other attributes of a Rung."""
     name = f"triton_{trick}"
     entry = f"{name}:plan{suffix}"
@@ -71,7 +70,7 @@ def cuda(
     **more: Any,
 ) -> Rung:
     """The rung `cuda_<trick>` of cuda_<trick>.cu, planned by `cuda.<trick><suffix>`. `sources`:
-    what it compiles besides."""
+    further files that it compiles."""
     return Rung(
         f"cuda_{trick}",
         "cuda",

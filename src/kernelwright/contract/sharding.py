@@ -9,11 +9,11 @@ from typing import Any
 
 from .signature import TensorSpec
 
-#: A result that each process has a part of the sum of.
+#: Marks a result of which each process holds a partial sum.
 SUM = "sum"
 
-#: Of each tensor, argument or result, the dimension that is split (from the front), None where it
-#: is whole, or SUM.
+#: For each tensor, argument or result: the split dimension, counted from the front; None if the
+#: tensor is not split; or SUM.
 Split = dict[str, int | str | None]
 
 
@@ -22,16 +22,17 @@ class Rows:
     """The rule of operators whose rows do not depend on each other; dimensions are counted from
     the back.
 
-    Where dimension d is split, so is d of every tensor that has it; a tensor that has not, or that
-    has it with size 1, is whole, and the sum of what the processes make where it is a result.
+    If dimension d is split, dimension d of every tensor that has it is split. A tensor without
+    dimension d, or with size 1 there, is whole on every process; if it is a result, each process
+    holds a partial sum of it.
 
     Attributes:
-        reduced: of the arguments by name, the dimensions that may not be split.
-        main: the argument whose dimensions are meant; by default the arguments' broadcast shape.
-        dims: of tensors whose dimensions stand elsewhere, by name, how many places further back:
-            -1 for a class index beside logits.
-        whole: tensors that every process has whole, whatever their shape.
-        summed: results that are sums over what is split, whatever their shape.
+        reduced: returns the dimensions that may not be split, from the arguments by name.
+        main: the argument whose shape is split; by default the arguments' broadcast shape.
+        dims: for tensors whose dimensions are shifted against the others', by name: the number of
+            places that they are further back; -1 for a class index, which has no class dimension.
+        whole: tensors that are whole on every process, whatever their shape.
+        summed: results that are sums over the split dimension, whatever their shape.
     """
 
     reduced: Callable[[Mapping[str, Any]], tuple[int, ...]] = lambda args: ()

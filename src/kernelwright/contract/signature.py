@@ -70,7 +70,7 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """True where the elements fill one block of memory without gaps or overlap, in any order."""
+    """True if the elements fill one block of memory without gaps or overlap, in any order."""
     step = 1
     for s, n in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n != 1):
         if s != step:
@@ -80,7 +80,7 @@ def is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def rows_view(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """(rows, columns, row stride) where the tensor is rows of a contiguous last dimension with
+    """(rows, columns, row stride) if the tensor is rows of a contiguous last dimension with
     one stride between rows, else None. A 0-d tensor is one row of one column."""
     if not shape:
         return 1, 1, 1

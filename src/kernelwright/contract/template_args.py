@@ -1,4 +1,4 @@
-"""Template arguments of CUDA C++ kernels, as their names spell them."""
+"""Template arguments of CUDA C++ kernels, as written in kernel names."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 MOST_DIMENSIONS, LONGEST_BOX, SWIZZLES = 5, 256, (0, 32, 64, 128)
-MOST_ELEMENTS, MOST_STRIDE = 2**32, 2**40  # of a dimension; bytes between its elements
+MOST_ELEMENTS, MOST_STRIDE = 2**32, 2**40  # elements of a dimension; bytes between them
 DTYPES = (
     torch.bfloat16,
     torch.float16,

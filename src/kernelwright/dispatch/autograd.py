@@ -3,11 +3,11 @@ faster one for plain eager calls.
 
 Backward schemas are read by name: argument `gy` is the gradient of result `y`, any other name is
 the forward's argument or result of that name (and is saved), result `gx` is the gradient of `x`.
-An argument `Tensor? gh` is None where result `h` received no gradient; others are zeros then.
+An argument `Tensor? gh` is None if result `h` received no gradient; a `Tensor gh` is zeros then.
 
-Both Functions save the same for the backward. `function` has what torch.compile and functorch need:
-setup_context and a vmap rule. `eager` is for calls that nothing intercepts: its forward saves what
-the backward needs itself, and autograd's engine calls its backward directly.
+Both Functions save the same values for the backward. `function` has what torch.compile and
+functorch need: setup_context and a vmap rule. `eager` is for calls that nothing intercepts: its
+forward saves the values itself, and autograd's engine calls its backward directly.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Derivative:
     """A gradient as plain code over plain values: torch.compile traces it.
 
     Attributes:
-        keep: statements that save in `ctx` what the backward takes: of the arguments, `rung` and
-            the results.
-        backward: `backward(ctx, *gradients of results)`: gradients of the arguments and of `rung`.
+        keep: statements that save in `ctx` what the backward takes: arguments, results and `rung`.
+        backward: `backward(ctx, *gradients of results)` returns the gradients of the arguments and
+            of `rung`.
         names: globals of `keep`; `eager_names`: those that differ in the eager Function.
     """
 
@@ -49,7 +49,7 @@ class Derivative:
 
 def function(op: Operator, run: LaunchCache, overload, derivative: Derivative, vmap: str) -> Any:
     """The autograd.Function of an operator, for torch.compile, functorch, modes and subclasses."""
-    # not *args: torch.compile tells a forward with ctx from one without by counting parameters
+    # not *args: torch.compile counts parameters to find out whether a forward takes ctx
     forward = f"""
 def forward({listed(op)}, rung):
     if compiling() or dispatch_modes() or {special(op)}:
@@ -63,7 +63,7 @@ def setup_context(ctx, inputs, output):
     {derivative.keep}
 """
 
-    # No jvp: forward mode never comes here, and torch.compile refuses a Function that has one.
+    # No jvp: forward mode does not reach this, and torch.compile rejects a Function that has one.
     class Function(torch.autograd.Function):
         @staticmethod
         def vmap(info, in_dims, *args):
@@ -92,8 +92,8 @@ def forward(ctx, {listed(op)}, rung):
     members = {"forward": staticmethod(forward), "backward": staticmethod(derivative.backward)}
     base = (torch.autograd.Function,)
     made: Any = types.new_class(op.torch_name, base, exec_body=lambda body: body.update(members))
-    # what the engine calls; PyTorch's own apply would first look up the user's function, in two
-    # calls
+    # the function that the engine calls; PyTorch's own apply would first look up the user's
+    # function, in two calls
     made._backward_cls.apply = derivative.backward
     return applied(made)
 
@@ -128,10 +128,10 @@ def none(op: Operator) -> Derivative:
 
 def formula_of(ladder: Ladder, statistics: Callable | None = None) -> Callable:
     """The PyTorch rung of a ladder as plain code, which autograd and forward mode differentiate:
-    `manual`, or `native` where there is no such rung.
+    `manual`, or `native` if there is no such rung.
 
     Args:
-        statistics: as `bind` says.
+        statistics: see `bind`.
     """
     rung = ladder.rung("manual" if "manual" in ladder.names else "native")
     names = [a.name for a in ladder.operator.args]
@@ -142,8 +142,8 @@ def formula_of(ladder: Ladder, statistics: Callable | None = None) -> Callable:
             entry.append(entry_of(ladder, rung))
         return True
 
-    # torch.compile calls it while it traces, as it cannot follow the import. So does
-    # torch.compiler.assume_constant_result, which imports the compiler to say so.
+    # Makes torch.compile call it while tracing, because it cannot trace the import.
+    # torch.compiler.assume_constant_result does the same, but imports the compiler.
     setattr(load, "_dynamo_marked_constant", True)  # noqa: B010
 
     def formula(*args: Any) -> Any:
@@ -157,8 +157,8 @@ def formula_of(ladder: Ladder, statistics: Callable | None = None) -> Callable:
 
 
 def by_formula(op: Operator, formula: Callable) -> Derivative:
-    """The gradient of a backward, by differentiating a formula of it: double backward, and as far
-    as PyTorch differentiates the formula's own operators, further."""
+    """The gradient of a backward (double backward) by differentiating its formula. Further
+    derivatives exist as far as PyTorch differentiates the formula's own operators."""
     tensors = [a.name for a in op.args if a.is_tensor]
     kept = [a.name for a in op.args if not a.is_tensor]
     grads = ", ".join(f"g{r}" for r in op.results)
@@ -176,7 +176,7 @@ def backward(ctx, {grads}):
 
 
 def _pulled(formula: Callable, args: tuple, wanted: tuple, grads: tuple) -> list[Any]:
-    """The gradients of a formula's arguments, None for those that are not wanted."""
+    """The gradients of a formula's arguments, None for those that are not needed."""
     at = [i for i, want in enumerate(wanted[: len(args)]) if want]
 
     def of(*some):
@@ -195,11 +195,12 @@ def by_operator(
     run: LaunchCache,
     same: dict[str, str],
 ) -> Derivative:
-    """Save what the backward's schema names and call the backward with it.
+    """A derivative that saves the tensors named in the backward's schema and calls the backward.
 
     Args:
-        call, run: the backward's function, and the one that runs it when nothing intercepts calls.
-        same: as `bind` says.
+        call, run: the backward's function, and the function that runs it if nothing intercepts
+            calls.
+        same: `same_gradient` of `bind`.
     """
     names = _Names.of(op, backward.operator, same)
     back = f"""
@@ -225,8 +226,8 @@ def by_itself(
     apply: Callable,
     run: LaunchCache,
 ) -> Derivative:
-    """The gradient of the one argument `name`, by the forward of what `of` names: an incoming
-    gradient, and the argument that is kept."""
+    """The gradient of the one argument `name`, computed by the forward operator from the two
+    tensors in `of`: an incoming gradient, and the argument that is saved."""
     incoming, kept = of
     watched = f"type({incoming}) not in plain or type({kept}) not in plain"
     gradients = ", ".join("gradient" if a.name == name else "None" for a in op.args)
@@ -243,13 +244,13 @@ def backward(ctx, {incoming}):
 
 
 def _rung_of(backward: str) -> str:
-    """Source of the rung that is named for a backward: by itself, or with its forward."""
+    """Source of the rung that is selected for a backward: for itself, or for its forward."""
     return f"active.get({backward!r}) or (rung if rung in rungs else None)"
 
 
 @dataclass
 class _Names:
-    """Source of a backward's parts."""
+    """The parts of a backward's source."""
 
     saved: list[str]
     plain: list[str]
@@ -268,11 +269,11 @@ class _Names:
         tensors = {*op.results, *(a.name for a in op.args if a.is_tensor)}
         kept = [n for n in wanted if n not in grads]
         unknown = set(kept) - tensors - {a.name for a in op.args}
-        assert not unknown, f"{backward.name} wants {unknown}, which {op.name} does not have"
+        assert not unknown, f"{backward.name} needs {unknown}, which {op.name} does not have"
         named = [f"g{same.get(a.name, a.name)}" for a in op.args]
         given = [g in backward.results or a.name in same
                  for a, g in zip(op.args, named, strict=True)]  # fmt: skip
-        # if only one argument can have a gradient, it needs one: otherwise backward is not called
+        # the only argument that can have a gradient needs it, else backward would not be called
         ask = " if ctx.needs_input_grad[{}] else None" if sum(given) > 1 else ""
         # If a gradient may be None, or a result has none, ctx.set_materialize_grads(False) is
         # called and the zeros that the backward needs are made here. Otherwise autograd would
@@ -325,7 +326,7 @@ def _zeros(shape, dtype, device):
 
 
 def by_views(op: Operator, gradient: Callable) -> Derivative:
-    """A gradient that no kernel computes: a function of specs and incoming gradients."""
+    """A gradient that needs no kernel: a function of specs and incoming gradients."""
     names = [a.name for a in op.args]
     keep = f"ctx.specs = ({''.join(f'spec({n}), ' for n in names)})"
     specs = ", ".join(f"{n!r}: {n}" for n in names)
@@ -350,7 +351,7 @@ def _spec(shape, strides, dtype) -> TensorSpec:
 
 
 def vmap_leading(apply, batch: int, in_dims, args):
-    """A vmap rule for operators that treat a leading batch dimension of every tensor as more
+    """A vmap rule for operators that can treat a leading batch dimension of every tensor as further
     rows."""
     moved = [
         a

@@ -1,8 +1,8 @@
 """The one binding of an operator to PyTorch.
 
-From the schema alone, `bind` makes the operator under torch.ops.kernelwright with its fake, its
+From the schema alone, `bind` makes the operator under torch.ops.kernelwright, its fake, its
 autograd (autograd.py), and the function that eager code calls. Besides the launch, that function
-costs one look-up; it calls the dispatcher instead if anything intercepts calls (torch.compile,
+costs one lookup; it calls the dispatcher instead if anything intercepts calls (torch.compile,
 functorch, a dispatch mode, a tensor subclass).
 """
 
@@ -35,7 +35,7 @@ _library = torch.library.Library("kernelwright", "DEF")
 toolchain.claim()
 versions.warn_of_untested()
 _caches: dict[str, LaunchCache] = {}  # by operator
-_CACHE_LIMIT = 4096  # bound launchers an operator keeps; shapes that never repeat must not leak
+_CACHE_LIMIT = 4096  # bound launchers kept per operator, so that memory is bounded
 
 
 def bind(
@@ -54,23 +54,24 @@ def bind(
     Args:
         forward, backward: ladders; both are registered.
         gradient: instead of `backward`, if the gradient consists of views and needs no kernel:
-            `gradient(specs, *grads)` gets the forward's arguments as specs and plain values, and
+            `gradient(specs, *grads)` takes the forward's arguments as specs and plain values, and
             returns the gradients by argument name.
         formula: plain PyTorch that torch.compile sees in place of an opaque operator, so that it
             can fuse; for elementwise operators.
-        vmap: "leading" where a batch dimension in front of every tensor is just more work,
-            "loop" where it is not and samples are computed one by one.
+        vmap: "leading" if the operator can treat a batch dimension in front of every tensor as
+            further rows; "loop" if it cannot, and samples are computed one by one.
         same_gradient: arguments whose gradient is that of another one, `{"residual": "x"}`, which
             the backward returns once, or of a result, `{"residual": "y"}`.
-        alone: of an operator of two tensors: where only one of them wants a gradient and both are
-            of one shape and dtype, what the forward makes that gradient of, so that the other's is
-            neither computed nor its operand kept; `{"x": ("gy", "other")}` for a product.
-        statistics: where the backward takes results of the forward that have no gradient but depend
-            on its arguments (a mean): `statistics(**arguments of the backward)` gives those by
-            name, in plain PyTorch over the others, so that double backward sees the dependence.
+        alone: for an operator of two tensors. If only one of them needs a gradient and both have
+            the same shape and dtype, the forward computes that gradient from the two tensors named
+            here, and the other gradient is neither computed nor its operand saved;
+            `{"x": ("gy", "other")}` for a product.
+        statistics: if the backward takes results of the forward that have no gradient but depend
+            on its arguments (a mean): `statistics(**arguments of the backward)` returns them by
+            name, in plain PyTorch over the others, so that double backward includes the dependence.
 
     Forward mode and double backward differentiate the PyTorch rung `manual` of the forward and of
-    the backward (`native` where there is no such rung), whatever rung is dispatched otherwise.
+    the backward (`native` if there is no such rung), whichever rung is dispatched otherwise.
     """
     twice = autograd.formula_of(backward, statistics) if backward else None
     return _bound(
@@ -79,7 +80,7 @@ def bind(
 
 
 def select_anew(ladder: Ladder) -> None:
-    """Forget what calls of an operator are dispatched to: its tuned tables have changed."""
+    """Select again for all calls of an operator, because its tuned tables have changed."""
     tuned_table.cache_clear()
     _caches[ladder.name].forget()
 
@@ -94,7 +95,7 @@ def _bound(
     alone: dict[str, tuple[str, str]],
     twice: Callable | None,
 ) -> tuple[Callable, LaunchCache]:
-    """The operator's function, and the one that runs it when nothing intercepts calls."""
+    """The operator's function, and the function that runs it if nothing intercepts calls."""
     op = forward.operator
     register(forward)
     run = _caches[op.name] = LaunchCache(forward)
@@ -126,7 +127,7 @@ def _define(ladder: Ladder, run: LaunchCache) -> Any:
     _library.define(f"{name}{inputs.rstrip()[:-1]}, *, str? rung=None) ->{results}")
 
     def implementation(*args, rung=None):
-        given = _named(op, args).values()  # the dispatcher leaves out what has its default
+        given = _named(op, args).values()  # the dispatcher omits arguments equal to their defaults
         return run.quietly(*given, rung)
 
     def fake(*args, rung=None):
@@ -164,7 +165,8 @@ def _named(op: Operator, args: tuple) -> dict[str, Any]:
 
 class LaunchCache:
     """`run(*args, rung)` of an operator: finds the bound launcher for calls like this one, and
-    launches. Written in Python; on a GPU, where host time matters, replaced by C at the first call.
+    launches. It is written in Python; on a GPU, where host time matters, a version in C replaces it
+    at the first call.
 
     Attributes:
         now: the function.
@@ -176,7 +178,7 @@ class LaunchCache:
         self._known: dict[tuple, Callable] = {}
         self._open = OpenCalls(ladder)
         self._users: list[dict[str, Any]] = []
-        # in C there are no version counters, and lists have a description of their own
+        # the C version neither increments version counters nor describes lists
         self._in_python = bool(op.mutated) or any(a.kind == "Tensor[]" for a in op.args)
         given = f"{listed(op)}, rung"
         source = f"""
@@ -198,21 +200,21 @@ def {{}}({given}):
         self._bound = compiled(source.format("bound", "\n    return bound"), "bound", **used)
 
     def quietly(self, *given: Any) -> Any:
-        """The same without incrementing versions of changed arguments: the dispatcher has done
-        that."""
+        """Like `run`, without incrementing the versions of changed arguments, which the dispatcher
+        has already done."""
         if not self._ladder.operator.mutated:
             return self.now(*given)
         return self._bound(*given)(*given[:-1])
 
     def used_by(self, function: Callable) -> Callable:
-        """The function, whose name `run` is this from now on."""
+        """Set the global `run` of a function, now and whenever `now` is replaced; return it."""
         function.__globals__["run"] = self.now
         self._users.append(function.__globals__)
         return function
 
     def _miss(self, key: tuple, *args: Any) -> Callable:
         *given, rung = args
-        with redzones.unguarded():  # a rung that calls this operator may be the first that does
+        with redzones.unguarded():  # the first call may come from a guarded rung
             bound = self._open.launcher(dict(zip(self._names, given, strict=True)), rung)
         while len(self._known) >= _CACHE_LIMIT:
             self._known.pop(next(iter(self._known)), None)
@@ -223,13 +225,13 @@ def {{}}({given}):
         return bound
 
     def _found(self, *args: Any) -> Callable:
-        """As `_bound`; what an open plan serves costs no key here, as C keeps one."""
+        """Like `_bound`; calls that an open plan serves need no key here, because C keeps one."""
         *given, rung = args
         found = self._open.bound(dict(zip(self._names, given, strict=True)), rung)
         return found or self._bound(*args)
 
     def forget(self) -> None:
-        """Select, plan and bind each call anew when it comes."""
+        """Select, plan and bind again at the next call of each kind."""
         self._known.clear()
         self._open = OpenCalls(self._ladder)
         if self.now is not self._plain:
@@ -244,11 +246,11 @@ def {{}}({given}):
                 names["run"] = faster
 
 
-_KINDS = {"Tensor": "t", "Tensor?": "?", "float": "-", "float?": "-"}  # of tensors.c
+_KINDS = {"Tensor": "t", "Tensor?": "?", "float": "-", "float?": "-"}  # as defined in tensors.c
 
 
 def _key(op: Operator) -> str:
-    """Source of the cache key's items: everything that `specs_of` sees, floats left out."""
+    """Source of the cache key's items: everything that `specs_of` sees, without floats."""
     items = []
     for a in op.args:
         n = a.name
@@ -319,7 +321,7 @@ def _entry(
 
     def refuse():
         raise NotImplementedError(
-            f"{op.name}: changes its arguments, which torch.func and forward mode cannot follow; "
+            f"{op.name}: changes its arguments, which torch.func and forward mode cannot handle; "
             "call it outside of them"
         )
 

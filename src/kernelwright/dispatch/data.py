@@ -24,10 +24,10 @@ class Damaged(UserError, RuntimeError):
 
 
 def lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(number, record) of each line of a .jsonl file; none where there is no file.
+    """(number, record) of each line of a .jsonl file; nothing if there is no file.
 
     Raises:
-        Damaged: a line is no record, or the file ends in the middle of one.
+        Damaged: a line is not a record, or the file ends in the middle of one.
     """
     if not path.exists():
         return
@@ -36,7 +36,7 @@ def lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if line.strip():
             record = _parsed(path, number, line)
             if not isinstance(record, dict):
-                raise Damaged(path, number, "is no record")
+                raise Damaged(path, number, "is not a record")
             if not line.endswith(b"\n"):
                 raise Damaged(path, number, "ends without a line break, cut short")
             yield number, record
@@ -72,4 +72,4 @@ def _parsed(path: Path, first: int, text: bytes) -> Any:
         raise Damaged(path, at, f"is not JSON from column {e.colno} on ({e.msg})") from None
     except UnicodeDecodeError as e:
         at = first + text.count(b"\n", 0, e.start)
-        raise Damaged(path, at, "holds bytes that are no text") from None
+        raise Damaged(path, at, "has bytes that are not text") from None

@@ -1,9 +1,9 @@
-"""Fitted choices: trees over rows and columns, made of sweeps by tools/selection.py.
+"""Fitted choices: trees over rows and columns, fitted to sweeps by tools/selection.py.
 
-`data/fitted/OP.bfloat16.sm_90.json` has an operator's tree for a dtype, for GPUs of that compute
-capability alone: boxes of (rows, columns), each with a rung and config. It holds for calls of whole
-16-byte vectors, and for the kernels that were timed: a leaf whose rung has changed since is not
-used.
+`data/fitted/OP.bfloat16.sm_90.json` has an operator's tree for one dtype and for GPUs of exactly
+that compute capability: boxes of (rows, columns), each with a rung and config. It applies to calls
+of whole 16-byte vectors, and to the kernels that were timed: a leaf whose rung has changed since is
+not used.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def path(name: str, dtype: str, capability: tuple[int, int]) -> Path:
 
 @cache
 def _leaves(ladder: Ladder, gpu: Gpu, dtype: str) -> list[dict[str, Any]]:
-    """Those of this GPU's compute capability whose rungs are what was timed."""
+    """The leaves for this GPU's compute capability whose rungs are unchanged since the timing."""
     found = data.document(path(ladder.name, dtype, gpu.capability), {})
     if not found:
         return []

@@ -1,4 +1,4 @@
-"""Functions generated from an operator's schema, and the tests that they share.
+"""Functions generated from an operator's schema, and the conditions that they share.
 
 They are generated because a loop over the schema's arguments would take longer than the launch.
 """
@@ -24,12 +24,12 @@ WATCHERS = {  # PyTorch features that may intercept a call
 
 
 def compiled(source: str, function: str, **names: Any) -> Callable:
-    """The function that `source` defines over the given names."""
+    """The function that `source` defines, with `names` as its globals."""
     return generated_code.function(source, function, names, function)
 
 
 def listed(op: Operator) -> str:
-    """Source of an operator's arguments."""
+    """Source text that lists an operator's arguments."""
     return ", ".join(a.name for a in op.args)
 
 

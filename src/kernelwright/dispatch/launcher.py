@@ -23,14 +23,14 @@ RungFunction = Callable[..., Any]  # takes the operator's arguments in the schem
 def launcher(
     ladder: Ladder, args: dict[str, Any], rung: str | None = None, config: Config | None = None
 ) -> RungFunction:
-    """The bound function for calls like this one, for the selected rung or the one named.
+    """The bound function for calls like this one, for the selected rung or the given one.
 
     Args:
-        args: the operator's arguments by name. Only specs, not data, decide.
+        args: the operator's arguments by name. Only their specs matter, not their data.
         rung, config: used instead of those that selection would choose.
 
     Raises:
-        Unsupported: the named rung does not take this call.
+        Unsupported: the named rung does not support this call.
         CompiledDuringCapture: a kernel would have to be built inside a CUDA graph.
     """
     device = device_of(args)
@@ -67,7 +67,7 @@ def _as_promised(fn: Callable, operator: Operator, specs, copies) -> RungFunctio
 
 
 def promised(operator: Operator, specs, copies) -> tuple[tuple[int, ...], ...] | None:
-    """The strides that the operator specifies for its results, where PyTorch's may differ."""
+    """The strides that the operator specifies for its results, if PyTorch's may differ."""
     given = [t for t in specs.values() if isinstance(t, TensorSpec)]
     if not operator.results or (not copies and all(t.is_contiguous() for t in given)):
         return None
@@ -100,7 +100,7 @@ def plan_of(
     device: torch.device | None = None,
     config: Config | None = None,
 ) -> Plan:
-    """What a GPU rung launches for normalised specs; for an H200 where there is no GPU."""
+    """The plan of a GPU rung for normalised specs; for an H200 if there is no GPU."""
     gpu = (gpu_of(device) if device else None) or H200
     if config is None:
         config = config_of(ladder, rung, gpu, specs)
@@ -109,7 +109,7 @@ def plan_of(
 
 @cache
 def entry_of(ladder: Ladder, rung: Rung) -> Callable:
-    """The rung's function, its module imported now."""
+    """The rung's function; imports its module."""
     if rung.is_gpu:
         toolchain.prepare(rung.backend)
     module, name = rung.entry.split(":")
@@ -117,7 +117,7 @@ def entry_of(ladder: Ladder, rung: Rung) -> Callable:
 
 
 def device_of(args: dict[str, Any]) -> torch.device:
-    """The one device of the tensors. Raises ValueError naming the argument that is elsewhere."""
+    """The one device of the tensors. Raises ValueError if they are on several devices."""
     first: tuple[str, torch.device] | None = None
     for name, v in args.items():
         for t in v if isinstance(v, (list, tuple)) else (v,):

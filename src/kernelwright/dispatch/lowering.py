@@ -12,8 +12,8 @@ def lower(overload: Any) -> None:
     """Tell Inductor, if it is loaded, to call the operator.
 
     Inductor does this by itself for unknown operators. But in torch 2.11 it first formats a message
-    with the call's arguments, each with everything it is computed from. A residual stream reaches
-    an operator on several paths per layer, so this text grows exponentially with depth.
+    with the call's arguments, each with all nodes that it is computed from. A residual stream
+    reaches an operator on several paths per layer, so this text grows exponentially with depth.
 
     An operator's fake calls this function. Inductor is loaded before it traces a graph, and our
     fakes are never cached, so every operator is registered before the graph is lowered. Programs

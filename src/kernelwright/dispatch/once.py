@@ -1,4 +1,4 @@
-"""Gradients that cannot be differentiated again, and calls whose gradients will be."""
+"""Gradients that cannot be differentiated again, and calls whose gradients may be."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch.autograd import forward_ad
 
 
 def differentiated_again(*tensors: torch.Tensor | None) -> bool:
-    """Whether a call is made in forward mode, or in torch.func's transforms where a gradient is
-    itself differentiated: by another transform, or by autograd, which follows what requires a
-    gradient outside of them."""
+    """Whether a call is made in forward mode, or in transforms of torch.func in which a gradient is
+    itself differentiated: by another transform, or by autograd because a tensor requires a gradient
+    outside of them."""
     if forward_ad._current_level >= 0:
         return True
     if not torch._C._are_functorch_transforms_active():
@@ -32,11 +32,11 @@ def _required_outside(t: torch.Tensor | None) -> bool:
 
 
 def once(message: str) -> Callable:
-    """For a Function's backward that computes in plain tensors: its gradients raise
-    NotImplementedError with this message where somebody differentiates them.
+    """A decorator for a Function's backward that computes on plain tensors: differentiating its
+    gradients raises NotImplementedError with this message.
 
-    PyTorch's `once_differentiable` lets gradients of a constant incoming gradient pass as
-    constants, so that a penalty on them would have no gradient and no error.
+    PyTorch's `once_differentiable` treats the gradients of a constant incoming gradient as
+    constants, so that a penalty on them would have no gradient and raise no error.
     """
 
     def of(backward: Callable) -> Callable:
@@ -56,7 +56,7 @@ def once(message: str) -> Callable:
 
 
 class _Refusing(torch.autograd.Function):
-    """A tensor, whose gradient raises."""
+    """The identity, whose gradient raises."""
 
     @staticmethod
     def forward(ctx, anchor, tensor, message):

@@ -1,14 +1,15 @@
 """Plans that serve every batch size.
 
-A call's key without its sizes is its pattern: dtypes, devices, alignments, which dimensions are
-open, how strides follow from sizes, and all values. Open are the dimensions in front of the last
-one of a tensor, all of indices, and others that are as long. The first call of a pattern is
-selected with open sizes (contract/open_size.py), and what is selected is planned with open sizes;
-calls with other sizes for which both hold are bound to the same plan and the same kernels, in
-microseconds. Where selection depends on the size, several selections share a plan.
+A call's key without its open sizes is its pattern: dtypes, devices, alignments, which dimensions
+are open, how strides follow from sizes, and all values. The open dimensions are those in front of
+the last one of a tensor, all dimensions of indices, and others of the same length. The first call
+of a pattern is selected with open sizes (contract/open_size.py), and the selected rung is planned
+with open sizes. Calls with other sizes for which both traces hold are bound to the same plan and
+the same kernels, in microseconds. If selection depends on the size, several selections share a
+plan.
 
-Where a pattern cannot be opened (lists of tensors, a plan whose kernel depends on the size itself),
-each shape is planned by itself, as `launcher` does.
+If a pattern cannot be opened (lists of tensors, a plan whose kernel depends on the size itself),
+each shape is planned by itself, as in `launcher`.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from kernelwright.contract.open_size import Found, NotOpen, OpenSize, Trace, sou
 from .launcher import RungFunction, device_of, entry_of, launcher, plan_of, promised, restrided
 from .selection import Choice, select
 
-MOST_PLANS = 64  # of a rung and config; the oldest is dropped
-MOST_CHOICES = 4096  # of a pattern
-MOST_PATTERNS = 1024  # of an operator
+MOST_PLANS = 64  # per rung and config; the oldest is dropped
+MOST_CHOICES = 4096  # per pattern
+MOST_PATTERNS = 1024  # per operator
 
-#: Binds the plan for sizes: the function that runs such calls.
+#: Binds the plan to sizes and returns the function that runs calls of these sizes.
 Bind = Callable[..., RungFunction]
 
 
 class _Plans:
-    """Of a rung and config: those that are known, None if they cannot be opened."""
+    """The plans made for a rung and config; `known` is None if they cannot be opened."""
 
     def __init__(self, choice: Choice):
         self.choice = choice
@@ -44,7 +45,7 @@ class _Plans:
 
 
 class _Pattern:
-    """What is known of calls that differ in open sizes."""
+    """The selections and plans for calls that differ only in open sizes."""
 
     def __init__(self):
         self.chosen: Found[_Plans] = Found(MOST_CHOICES)
@@ -62,10 +63,10 @@ class OpenCalls:
         self._known: dict[Hashable, _Pattern | None] = {}  # None: selection cannot be opened
 
     def launcher(self, args: dict[str, Any], rung: str | None) -> RungFunction:
-        """As `launcher.launcher`: the function for calls like this one.
+        """The function for calls like this one, as `launcher.launcher` returns it.
 
         Raises:
-            Unsupported, CompiledDuringCapture: as there.
+            Unsupported, CompiledDuringCapture: see `launcher.launcher`.
         """
         bound = self.bound(args, rung)
         if bound is not None:
@@ -80,14 +81,14 @@ class OpenCalls:
             return launcher(self._ladder, args, rung)
         try:
             plans = known.chosen.get(values) or self._chosen(known, args, rung, values)
-        except (NotOpen, TypeError):  # a TypeError of code that takes plain integers alone; one
-            self._known[rung, *pattern] = None  # that is the call's own is raised again below
+        except (NotOpen, TypeError):  # TypeError: code that takes only plain integers; an error of
+            self._known[rung, *pattern] = None  # the call itself is raised again below
             return launcher(self._ladder, args, rung)
         bind = self._planned(plans, args, values)
         return bind(*values) if bind else launcher(self._ladder, args, rung)
 
     def bound(self, args: dict[str, Any], rung: str | None) -> RungFunction | None:
-        """The function for calls like this one, if a plan that is known serves their sizes."""
+        """The function for calls like this one, if an existing plan serves their sizes."""
         if self._lists or not self._known:
             return None
         pattern, values = _pattern(args, self._floats, self._by_strides)
@@ -113,7 +114,7 @@ class OpenCalls:
         return plans
 
     def _planned(self, plans: _Plans, args: dict[str, Any], values: tuple[int, ...]) -> Bind | None:
-        """What binds calls of these sizes and others; None if their plan cannot be opened."""
+        """Binds calls of these and other sizes; None if their plan cannot be opened."""
         if plans.known is None:
             return None
         if (known := plans.known.get(values)) is not None:
@@ -137,7 +138,7 @@ class OpenCalls:
         self, choice: Choice, specs, copies, device: torch.device, trace: Trace
     ) -> Bind | None:
         rung = choice.rung
-        if rung.backend == "torch":  # which looks at the sizes by itself
+        if rung.backend == "torch":  # reads the sizes itself
             function = entry_of(self._ladder, rung)
             strides = promised(self._ladder.operator, specs, copies)
             if strides is None:
@@ -157,7 +158,7 @@ def _trace(values: tuple[int, ...]) -> Trace:
     return Trace({f"n{i}": n for i, n in enumerate(values)})
 
 
-_PRODUCT = -1  # codes of open dimensions in a pattern; those below are sizes of their own
+_PRODUCT = -1  # code of an open dimension that is a product of sizes; lower codes: single sizes
 
 
 def _pattern(
@@ -165,9 +166,9 @@ def _pattern(
 ) -> tuple[tuple[Hashable, ...], tuple[int, ...]]:
     """(a call without its open sizes, those sizes).
 
-    In a pattern a dimension is its size or, if it is open, a negative code. Strides stand in it
-    where a tensor is not contiguous: a number of elements or, for the extent of dimension i,
-    -1 - i.
+    In a pattern a dimension is its size or, if it is open, a negative code. Strides are included
+    if a tensor is not contiguous: as a number of elements or, if a stride is the extent of
+    dimension i, as -1 - i.
     """
     tensors = [t for t in args.values() if isinstance(t, torch.Tensor)]
     most = max(t.ndim for t in tensors)
@@ -182,7 +183,7 @@ def _pattern(
             if t.ndim and t.shape[0] > 1 and t.shape[0] not in codes:
                 codes[t.shape[0]] = -2 - len(codes)
     values = tuple(codes)
-    rows = math.prod(tensors[0].shape[:-1])  # of a tensor of targets, one for each row
+    rows = math.prod(tensors[0].shape[:-1])  # the length of a tensor of targets, one for each row
     if rows > 1 and rows not in codes:
         codes[rows] = _PRODUCT
     parts: list[Hashable] = []
@@ -202,7 +203,7 @@ def _pattern(
 
 def _columns(t: torch.Tensor, by_strides: bool) -> int:
     """The dimension that is not open: the last one or, in operators that take any strides, the one
-    before where a matrix lies in memory by columns."""
+    before it if a matrix is stored by columns."""
     last = t.ndim - 1
     if by_strides and last > 0 and t.stride(last) != 1 and t.stride(last - 1) == 1:
         return last - 1
@@ -210,15 +211,15 @@ def _columns(t: torch.Tensor, by_strides: bool) -> int:
 
 
 def _closed(t: torch.Tensor, most: int, by_strides: bool) -> int:
-    """The dimension that stands in a pattern as it is: the columns of the largest tensors; -1 where
-    there is none."""
+    """The dimension whose size is in the pattern: the columns of the largest tensors; -1 if there
+    is none."""
     if t.ndim > 1 and t.ndim == most and t.is_floating_point():
         return _columns(t, by_strides)
     return -1
 
 
 def _extent(axis: int, stride: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """A stride's code: which dimension it steps over, the next one first."""
+    """A stride's code: the dimension whose extent it equals, searched from the next one on."""
     for i in (*range(axis + 1, len(shape)), *range(axis)):
         if shape[i] * strides[i] == stride and stride > 1:
             return -1 - i
@@ -226,7 +227,7 @@ def _extent(axis: int, stride: int, shape: tuple[int, ...], strides: tuple[int, 
 
 
 def _opened(args: dict[str, Any], trace: Trace, by_strides: bool) -> dict[str, Any]:
-    """The arguments' specs, with the sizes of the trace where they are open."""
+    """The arguments' specs, with the trace's open sizes in open dimensions."""
     sizes: dict[int, OpenSize] = {n: trace.size(name) for name, n in trace.values.items()}
     first = next(t for t in args.values() if isinstance(t, torch.Tensor))
     most = max(t.ndim for t in args.values() if isinstance(t, torch.Tensor))

@@ -10,9 +10,9 @@ import torch
 
 from .registry import ladder
 
-# Process-wide, like torch.backends' flags: a plain dict is what torch.compile can guard on, so a
-# compiled function recompiles when an override changes. Autograd threads never read it: the
-# forward resolves the override and hands it to the backward.
+# Process-wide, like torch.backends' flags. torch.compile can guard on a plain dict, so a compiled
+# function recompiles when an override changes. Autograd threads never read it: the forward resolves
+# the override and passes it to the backward.
 active: dict[str, str] = {}
 # The open blocks, in the order in which they were entered. Blocks of two threads need not end in
 # the reverse order: each removes exactly its own entries.
@@ -33,7 +33,7 @@ def use(chosen: dict[str, str]):
 
 
 def _change(how: Callable[[dict[str, str]], None], block: dict[str, str]) -> None:
-    if torch.compiler.is_compiling():  # which knows no locks; one thread traces
+    if torch.compiler.is_compiling():  # cannot trace locks; only one thread traces
         how(block)
         _agree()
         return
@@ -55,5 +55,5 @@ def _agree() -> None:
 
 
 def override(name: str) -> str | None:
-    """The rung that `use` names for an operator now."""
+    """The rung that `use` currently selects for an operator."""
     return active.get(name)

@@ -50,7 +50,7 @@ def source_hash(ladder: Ladder, rung: Rung) -> str:
     """First 16 hex digits of the SHA-256 of everything that the rung depends on.
 
     Raises:
-        CannotFollow: a part of the rung is looked up by a name that is not written in its code.
+        CannotFollow: a part of the rung is looked up by a name that does not appear in its code.
     """
     if ladder.package.startswith(f"{PACKAGE}.") and not CHECKOUT:
         return _hashes()[f"{ladder.name}.{rung.name}"]
@@ -58,7 +58,7 @@ def source_hash(ladder: Ladder, rung: Rung) -> str:
 
 
 def computed_hash(ladder: Ladder, rung: Rung, package: str = PACKAGE) -> str:
-    """`source_hash` from the files as they are.
+    """`source_hash` computed from the current files.
 
     Args:
         package: the import name of the Kernelwright that the ladder belongs to: this one or another
@@ -72,7 +72,7 @@ def computed_hash(ladder: Ladder, rung: Rung, package: str = PACKAGE) -> str:
 
 
 def parts(ladder: Ladder, rung: Rung, package: str = PACKAGE) -> list[str]:
-    """Names and code of what is the rung's own: its entry, its `supports`, its sources."""
+    """Names and code of the rung's own parts: its entry, its `supports`, its sources."""
     texts = _packages(package, ladder.package).texts(_roots(ladder, rung))
     texts.append(rung.entry.split(":")[1])
     # two folders may have a header of the same name
@@ -88,7 +88,7 @@ def proven_on(ladder: Ladder, rung: Rung) -> tuple[str, ...]:
 
 @cache
 def _proven() -> dict[str, dict[str, list[str]]]:
-    """What shipped records prove, and the user's own: machines by hash by rung."""
+    """The proofs in the shipped and the user's own records: machines by hash by rung."""
     found: dict[str, dict[str, list[str]]] = {}
     own = settings().records
     for path in (PROVEN, own / PROVEN.name) if own else (PROVEN,):
@@ -105,7 +105,7 @@ def _hashes() -> dict[str, str]:
 
 
 def _files(ladder: Ladder, rung: Rung, package: str) -> set[Path]:
-    """Its CUDA C++ sources and our headers that they include."""
+    """The rung's CUDA C++ sources and our headers that they include."""
     shared = _folder(package) / "include"
     return {p for name in rung.sources for p in includes.files(ladder.folder / name, shared)}
 
@@ -129,7 +129,7 @@ def _shared_roots(package: str, backend: str) -> list[Target]:
 
 
 def _named(function: object, package: str) -> Target:
-    """A name by which a function is defined in its own module, or in a package's.
+    """The name to which a function is bound in its own module, or in a module of the package.
 
     Raises:
         CannotFollow: it has none.
@@ -145,7 +145,7 @@ def _named(function: object, package: str) -> Target:
 
 @cache
 def _packages(package: str, own: str) -> Packages:
-    """A Kernelwright and the package of one of its ladders; other ladders' are closed."""
+    """A Kernelwright package and that of one of its ladders; the other ladders are closed."""
     every = sys.modules[f"{package}.dispatch.registry"].ladders()
     return Packages(
         {root: _folder(root) for root in {package, own.split(".")[0]}},

@@ -12,7 +12,7 @@ _ladders: dict[str, Ladder] = {}
 
 
 class UnknownOperator(UserError, ValueError):
-    """An operator was named that Kernelwright does not have."""
+    """Kernelwright has no operator of the given name."""
 
 
 def register(ladder: Ladder) -> None:
@@ -29,7 +29,7 @@ def arrange(modules: Sequence[str]) -> None:
 
 
 def ladders() -> tuple[Ladder, ...]:
-    """Every ladder that is imported; a backward follows its forward."""
+    """All imported ladders; a backward follows its forward."""
     return tuple(_ladders.values())
 
 

@@ -1,5 +1,5 @@
-"""Selects the rung that a call is dispatched to: the override, then the tuned table, then what was
-fitted, else the ladder's order."""
+"""Selects the rung that a call is dispatched to: the override, then the tuned table, then the
+fitted choices, then the ladder's order."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def select(ladder: Ladder, specs: Specs, device: torch.device, override: str | N
     fits = fitted.choice(ladder, gpu, specs)
     if fits and rejected(ladder, fits[0], specs, device) is None:
         return Choice(*fits, "fitted to times measured on this architecture")
-    with printed("told"):  # an order may ask why a rung does not take a call
+    with printed("told"):  # an order may use the reason why a rung does not support a call
         names = ladder.order(gpu, **specs)
     for name in names:
         rung = ladder.rung(name)
@@ -111,9 +111,9 @@ def unsupported(rung: Rung, specs: Specs, device: torch.device) -> str | None:
 
 
 def unsupported_on(rung: Rung, specs: Specs, gpu: Gpu) -> str | None:
-    """Why a rung cannot run a call on a GPU, or None, whatever this machine has."""
+    """Why a rung cannot run a call on the given GPU, or None; independent of this machine."""
     if rung.is_gpu and any(t.numel() == 0 for t in _tensors(specs)):
-        return "GPU rungs do not take empty tensors"
+        return "GPU rungs do not support empty tensors"
     if rung.supports is None:
         return None
     with printed("told"):
@@ -163,9 +163,9 @@ def explain(
 
 @cache
 def tuned_table(ladder: Ladder, gpu: Gpu) -> dict[str, dict]:
-    """The tuned table of this compute capability, or of the nearest older one, or an empty one. The
-    user's own entries take precedence over the shipped ones, those of the user's models over
-    both."""
+    """The tuned table of this compute capability, or of the nearest older one, or an empty one.
+    The user's own entries take precedence over the shipped ones, and entries for the user's models
+    over both."""
     found = _table(ladder, shipped_tables(ladder), gpu)["buckets"]
     mine = [model_tables(gpu)]
     if (own := tables_of(ladder)) != shipped_tables(ladder):

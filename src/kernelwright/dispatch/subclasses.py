@@ -1,9 +1,9 @@
-"""Calls on tensors that are several: jagged ones (`torch.jagged`) and distributed ones (DTensor).
+"""Calls on jagged tensors (`torch.jagged`) and distributed tensors (DTensor).
 
 The samples of a jagged tensor are stored one after the other in its values, so an operator whose
-rows do not depend on each other runs on the values. A DTensor's operator runs on each process's
-part, by the sharding rule in the operator's spec. Neither torch.nested nor torch.distributed is
-imported here: a call that needs one of them comes from a program that has.
+rows do not depend on each other runs on the values. A DTensor's operator runs on the local part of
+each process, by the sharding rule in the operator's spec. Neither torch.nested nor
+torch.distributed is imported here: a program that passes such tensors has imported them.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from kernelwright.contract.sharding import SUM, Rows, Split
 
 
 def on_values(op: Operator, call: Callable, args: tuple, rung: str | None) -> Any:
-    """A call that has jagged arguments, by a call on their values.
+    """Run a call that has jagged arguments as a call on their values.
 
     Raises:
         NotImplementedError: rows of the operator depend on each other across samples.
-        ValueError: jagged arguments differ in their lengths, or another one does not fit.
+        ValueError: jagged arguments differ in their lengths, or another argument does not fit.
     """
     named = dict(zip((a.name for a in op.args), args, strict=True))
     first_name, first = next((k, v) for k, v in named.items() if _is_jagged(v))
     rule = op.sharding
     ragged = first._ragged_idx
-    # as many places from the back in the values, which lack the first dimension
+    # the same distance from the back in the values, which lack the first dimension
     dims = (-first.ndim, ragged - first.ndim)
     if not isinstance(rule, Rows) or not rule.allows(named, dims):
         raise NotImplementedError(
@@ -48,8 +48,8 @@ def on_values(op: Operator, call: Callable, args: tuple, rung: str | None) -> An
 
 
 def on_rows(function: Callable, input: Any, dims: tuple[int, ...]) -> torch.Tensor | None:
-    """`function` of a jagged tensor's values as a jagged tensor, where it works along dimensions,
-    counted from the back, that stand behind the one that is jagged; else None."""
+    """`function` applied to a jagged tensor's values, as a jagged tensor, if all of `dims`, counted
+    from the back, are behind the jagged dimension; else None."""
     if min(dims, default=0) <= input._ragged_idx - input.ndim:
         return None
     return _jagged_like(function(input.values()), input)
@@ -60,10 +60,10 @@ def _is_jagged(v: Any) -> bool:
 
 
 def _values(name: str, value: Any, first: Any, further: int) -> Any:
-    """An argument beside the values of `first`."""
+    """The argument to pass together with the values of `first`."""
     if not isinstance(value, torch.Tensor):
         return value
-    v: Any = value  # what is jagged has methods that a tensor has not
+    v: Any = value  # jagged tensors have further methods
     if v.is_nested:
         same = v.offsets() is first.offsets() or torch.equal(v.offsets(), first.offsets())
         if not same or v._ragged_idx != first._ragged_idx:
@@ -86,7 +86,7 @@ def _jagged_like(values: torch.Tensor, first: Any) -> torch.Tensor:
 
 
 def prepare(op: Operator, overload: Any, args: tuple) -> None:
-    """Tell DTensor how the operator is split, if a call has one among its arguments.
+    """Register the operator's sharding rule with DTensor, if an argument is a DTensor.
 
     Raises:
         NotImplementedError: the operator has no rule.
@@ -102,7 +102,7 @@ def prepare(op: Operator, overload: Any, args: tuple) -> None:
 
 
 def prepared(op: Operator, overload: Any) -> Callable[[], bool]:
-    """How DTensors are recognized while torch.compile traces, which hides the arguments' types."""
+    """`prepare` for use under torch.compile, where the arguments' types are hidden."""
 
     def tell() -> bool:
         if "torch.distributed.tensor" in sys.modules and op.sharding is not None:
@@ -141,13 +141,13 @@ def _register(op: Operator, overload: Any) -> None:
         ]  # fmt: skip
 
     register_sharding(overload)(strategies)
-    # Every argument decides: PyTorch's default keeps what it found for calls that differ in those
-    # before the first int, a bool or a reduction's name.
+    # Every argument is part of the key: by default PyTorch reuses its result for calls that differ
+    # only in arguments before the first int, such as a bool or a reduction's name.
     known = sys.modules["torch.distributed.tensor"].DTensor._op_dispatcher.sharding_propagator
     known.op_to_schema_info[overload] = RuntimeSchemaInfo(static_argnum=0, needs_pytree=True)
 
 
 def _spec_of(v: Any) -> Any:
-    """What an operator's `outputs` takes for what DTensor shows of an argument."""
+    """The argument of an operator's `outputs` for DTensor's description of an argument."""
     meta = getattr(v, "tensor_meta", None)
     return v if meta is None else TensorSpec(tuple(meta.shape), tuple(meta.stride), meta.dtype)

@@ -1,1 +1,1 @@
-"""Generation of text by the models."""
+"""Text generation with the models."""

@@ -11,7 +11,7 @@ from kernelwright.models.cache import Cache
 
 from .sampling import Sampling, choose
 
-_LEAST_VISIBLE = 128  # positions that attention looks at, at least
+_LEAST_VISIBLE = 128  # minimum number of positions that attention reads
 
 
 class Decoder:
@@ -22,15 +22,15 @@ class Decoder:
 
     Args:
         model: in evaluation mode.
-        batch: rows.
-        how: tokens are drawn.
-        seed: of the draws.
+        batch: the number of rows.
+        how: how tokens are drawn.
+        seed: the seed of the draws.
         vocabulary: tokens are below it; the output layer may be padded.
-        graphed: capture steps on a GPU.
+        graphed: whether to capture steps on a GPU.
 
     Attributes:
         token_B: the newest token of each row, on the device.
-        longest: tokens of the longest row.
+        longest: the number of tokens in the longest row.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class Decoder:
         """Read the prompts, from empty rows, and draw the next token of each.
 
         Args:
-            prompts: of one token or more, at most the context. Shorter ones are padded at their
-                end, which is never read.
+            prompts: each of one token or more, at most the context. Shorter ones are padded at
+                their end; the padding is never read.
         """
         device, self.longest = self.token_B.device, max(map(len, prompts))
         padded = [[*p, *[0] * (self.longest - len(p))] for p in prompts]
@@ -75,7 +75,7 @@ class Decoder:
 
     @torch.inference_mode()
     def step(self) -> None:
-        """Read the newest token of each row, and draw the next."""
+        """Process the newest token of each row, and draw the next."""
         self.longest += 1
         self.cache.visible = self._visible()
         if not self._graphed:
@@ -101,7 +101,7 @@ class Decoder:
         return min(visible, self.cache.positions)
 
     def _captured(self) -> torch.cuda.CUDAGraph:
-        """A step as a graph. One step runs first, so that kernels are compiled; its changes are
+        """A step as a graph. One step runs first, so that kernels are compiled, and is then
         undone."""
         kept = self.token_B.clone(), self.cache.length_B.clone(), self._generator.get_state()
         stream = torch.cuda.Stream()

@@ -19,7 +19,7 @@ def load(folder: Path, device: torch.device, precision: str = "") -> tuple[Any, 
     """A model for generation, and its tokenizer.
 
     Args:
-        folder: of a run, whose finished model or newest checkpoint is taken; or of a model.
+        folder: a run's, of which the finished model or newest checkpoint is used; or a model's.
         precision: "float32" or "bfloat16"; "" for bfloat16 on a GPU, float32 on a CPU.
 
     Raises:
@@ -33,7 +33,7 @@ def load(folder: Path, device: torch.device, precision: str = "") -> tuple[Any, 
     if made is None:
         raise UsageError(
             f"{found} has no tokenizer: put GPT-2's vocab.json and merges.txt, or a "
-            "tokenizer.json, beside the weights"
+            "tokenizer.json, next to the weights"
         )
     return models.from_pretrained(found, device=device, dtype=_DTYPES[precision]), made
 
@@ -45,5 +45,5 @@ def _model(folder: Path) -> Path:
         return folder / "model"
     steps = sorted(folder.glob("checkpoints/step-*/COMMITTED"), key=lambda p: p.parent.name)
     if not steps:
-        raise UsageError(f"{folder} holds neither a model nor a checkpoint of a training run")
+        raise UsageError(f"{folder} contains neither a model nor a checkpoint of a training run")
     return steps[-1].parent

@@ -1,4 +1,4 @@
-"""Text from prompts, as it is generated."""
+"""Generates text from prompts, token by token."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ def tokens(
     end: int | None = None,
     vocabulary: int | None = None,
 ) -> Iterator[list[int | None]]:
-    """The next tokens of every prompt, one of each at a time.
+    """The next tokens of all prompts, one token per prompt at a time.
 
     A row that is as long as the model's context continues from its last half.
 
     Args:
-        model: is put into evaluation mode.
-        prompts: tokens; longer ones than the context are cut to its last half.
-        count: new tokens of each row.
-        how: they are drawn; by default the most likely.
+        model: is set to evaluation mode.
+        prompts: lists of tokens; those longer than the context are cut to its last half.
+        count: the number of new tokens per row.
+        how: how tokens are drawn; by default the most likely one is taken.
         end: a token that ends a row.
         vocabulary: tokens are below it; by default the model's.
 
     Yields:
-        A token of each row, None for rows that have ended.
+        A token per row, None for rows that have ended.
 
     Raises:
-        UsageError: a prompt is empty, or has a token that the model does not know.
+        UsageError: a prompt is empty, or has a token outside the model's vocabulary.
     """
     model.eval()
     context, vocabulary = model.config.context, vocabulary or model.config.vocabulary
@@ -78,9 +78,9 @@ def texts(
     how: Sampling | None = None,
     seed: int = 0,
 ) -> Iterator[list[str]]:
-    """What each step adds to the text of each prompt.
+    """The text that each step adds to each prompt.
 
-    A character of several tokens is yielded with its last.
+    A character of several tokens is yielded with its last token.
     """
     encoded = [tokenizer.encode(p).tolist() for p in prompts]
     for i, (prompt, row) in enumerate(zip(prompts, encoded, strict=True)):
@@ -109,7 +109,7 @@ class _Stream:
         self._tokens: list[int] = []
 
     def add(self, token: int) -> str:
-        """The text of the tokens so far, or "" while they end within a character."""
+        """The text of the pending tokens, or "" while they end within a character."""
         self._tokens.append(token)
         text = self._tokenizer.decode(self._tokens)
         if text.endswith("\N{REPLACEMENT CHARACTER}") and len(self._tokens) < 8:

@@ -43,7 +43,7 @@ class Sampling:
 def choose(
     logits_BV: torch.Tensor, how: Sampling, generator: torch.Generator | None = None
 ) -> torch.Tensor:
-    """A token of each row: int64, (B,)."""
+    """Draw a token for each row: int64, (B,)."""
     if how.temperature == 0.0:
         return logits_BV.argmax(-1)
     given = how.temperature, how.top_k, how.top_p, how.min_p

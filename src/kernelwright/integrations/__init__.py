@@ -1,1 +1,1 @@
-"""Kernelwright's operators in other libraries' models; each is imported only when asked for."""
+"""Kernelwright's operators in other libraries' models; each is imported only when used."""

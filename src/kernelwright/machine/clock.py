@@ -64,8 +64,8 @@ class StoppingRule:
     """When sampling stops.
 
     A candidate is done when the 95% interval of its median is narrower than the fraction `width` of
-    the median, after at least `least` and at most `most` samples, or when it alone has taken
-    `candidate_s`. Sampling ends for all after `seconds`.
+    the median, after at least `least` and at most `most` samples, or when its own samples have
+    taken `candidate_s` seconds. Sampling ends for all after `seconds`.
     """
 
     least: int = 12

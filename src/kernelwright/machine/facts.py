@@ -60,7 +60,7 @@ class GpuFacts:
     sm_mhz: int | None  # highest the driver allows
     memory_mhz: int | None
     memory_bus_bits: int | None
-    peak_bandwidth: float | None  # bytes a second the memory's pins can carry
+    peak_bandwidth: float | None  # bytes per second, from the memory's clock and bus width
     driver: str | None
 
 
@@ -102,7 +102,7 @@ def gpu_facts(index: int) -> GpuFacts:
     sm_mhz, memory_mhz = nvml.max_clocks(uuid(index))
     bus = getattr(p, "memory_bus_width", None)
     memory_mhz = memory_mhz or getattr(p, "memory_clock_rate", 0) // 1000 or None
-    # two transfers a clock; a bus this wide at this clock cannot carry more
+    # two transfers per clock are the most that a bus of this width and clock carries
     peak = 2e6 * memory_mhz * bus / 8 if memory_mhz and bus else None
     return GpuFacts(
         name=p.name,
@@ -171,7 +171,7 @@ def last_level_cache(device: torch.device) -> int:
     gpu = gpu_of(device)
     if gpu is not None:
         return gpu.l2_bytes
-    # a machine that hides its caches gets what no laptop exceeds
+    # if the cache sizes are not reported: a size that no laptop exceeds
     return max(cpu_facts().caches.values(), default=32 << 20)
 
 

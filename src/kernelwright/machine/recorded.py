@@ -1,5 +1,5 @@
-"""Recorded properties of a GPU of each architecture that kernels are compiled for, with which plans
-for it can be made, compiled and checked on any machine."""
+"""Recorded properties of one GPU of each architecture that kernels are compiled for: plans for it
+can be made, compiled and checked on any machine."""
 
 from __future__ import annotations
 

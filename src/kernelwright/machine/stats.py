@@ -11,7 +11,7 @@ import torch
 
 #: If the SM clock varies by a larger fraction than this, differences of that size are ambiguous.
 CLOCK_SPREAD = 0.02
-DRAWS = 1000  # of a bootstrap
+DRAWS = 1000  # resamples of a bootstrap
 
 
 def median(samples: Sequence[float]) -> float:
@@ -89,5 +89,5 @@ def _verdict(ratio: float, low: float, high: float, noise: float, clock_spread: 
 
 
 def _ratios(a: Sequence[float], b: Sequence[float]) -> list[float]:
-    # one of them may have settled in an earlier round
+    # sampling of one of them may have ended in an earlier round
     return [y / x for x, y in zip(a, b, strict=False)]

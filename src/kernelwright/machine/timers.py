@@ -17,7 +17,7 @@ import torch
 from . import nvml
 from .facts import gpu_facts, index_of, uuid
 
-SPAN_US = 300.0  # shortest sample: starting a graph costs 1 to 3 us and must not show
+SPAN_US = 300.0  # shortest sample: starting a graph costs 1 to 3 us, which must be negligible
 
 #: Starts one sample and returns a function that, after the round, gives microseconds per launch.
 Start = Callable[[], Callable[[], float]]
@@ -61,7 +61,7 @@ class GpuTimer:
     def track(self, calls: Sequence[Callable[[], Any]]) -> Track:
         """Capture a candidate: short launches of all sets in one graph (repeated if necessary),
         long launches in one graph per set."""
-        for call in calls[:2]:  # builds, allocates, tunes
+        for call in calls[:2]:  # compile, allocate and tune first
             call()
         self.stream.synchronize()
         rotating = len(calls) > 1
@@ -95,9 +95,9 @@ class GpuTimer:
                     results.append(result)
                 del result
         except Exception:
-            with suppress(RuntimeError):  # says only that the capture has failed
+            with suppress(RuntimeError):  # its message is only that the capture failed
                 graph.capture_end()
-            self.renew()  # the allocator thinks that the old pool is being captured
+            self.renew()  # for the allocator the old pool is still being captured
             raise
         graph.capture_end()
         graph.replay()

@@ -30,13 +30,13 @@ def preset(name: str, **changes: Any) -> Any:
     """The Config of a preset.
 
     Args:
-        changes: fields of the Config that differ from the preset.
+        changes: the fields of the Config that differ from the preset.
 
     Raises:
         ValueError: there is no such preset or field, or sizes do not fit together.
     """
     if name not in PRESETS:
-        raise ValueError(f"model: {name!r} is none of {', '.join(PRESETS)}")
+        raise ValueError(f"model: {name!r} is not one of {', '.join(PRESETS)}")
     module = importlib.import_module(f"{__name__}.{PRESETS[name]}")
     return module.config(name, **changes)
 

@@ -17,12 +17,12 @@ def causal_attention(
     cache: Cache | None = None,
     layer: int = 0,
 ) -> torch.Tensor:
-    """softmax(q k^T scale) v, in which each token sees itself and the earlier ones.
+    """softmax(q k^T scale) v, in which each token attends to itself and the earlier ones.
 
     Args:
         k_BGTD, v_BGTD: G heads, each used by H / G heads of q.
         dropout: probability of dropping an attention weight.
-        cache: stores keys and values. Its rows are empty, or q is one token of each row.
+        cache: stores keys and values. Either its rows are empty, or q is one token per row.
 
     Returns:
         (B, H, T, D).

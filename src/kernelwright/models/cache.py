@@ -17,7 +17,7 @@ class Cache:
     positions after a row's length are never read, and are overwritten as the row grows.
 
     Args:
-        layers, batch, heads, positions, width: sizes; `heads` of keys and values, `width` of one.
+        layers, batch, heads, positions, width: sizes; `heads` counts those of keys and values.
         device, dtype: of the keys and values.
 
     Attributes:
@@ -54,10 +54,10 @@ class Cache:
         self.kv_L2BGSD[layer, 1, :, :, :tokens] = v_BGTD
 
     def look(self) -> None:
-        """Set which positions the next token of each row attends to; before a step's layers."""
+        """Set the positions that each row's next token attends to; call before a step's layers."""
         at_S = self._at_S[: self.visible]
         later_B11S = at_S[None, None, None, :] > self.length_B[:, None, None, None]
-        # added to scores; attention would make it of a boolean mask in every layer
+        # added to scores; from a boolean mask attention would compute it in every layer
         self._hidden_B11S = torch.where(later_B11S, -math.inf, 0.0).to(self.kv_L2BGSD.dtype)
 
     def attend(
@@ -68,7 +68,7 @@ class Cache:
         v_BG1D: torch.Tensor,
         scale: float,
     ) -> torch.Tensor:
-        """Append one token to each row; its attention over the row: (B, H, 1, D)."""
+        """Append one token to each row and return its attention over the row: (B, H, 1, D)."""
         k_BGSD, v_BGSD = kv_2BGSD = self.kv_L2BGSD[layer, :, :, :, : self.visible]
         new = [t.squeeze(2) for t in (q_BH1D, k_BG1D, v_BG1D)]
         if decodes_in_one_kernel(*new, k_BGSD, v_BGSD, self.length_B):

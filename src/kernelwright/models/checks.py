@@ -7,21 +7,21 @@ from typing import Any
 
 
 def positive(config: Any, *names: str) -> None:
-    """Raise ValueError where a size is below 1."""
+    """Raise ValueError if a size is below 1."""
     for name in names:
         if getattr(config, name) < 1:
             raise ValueError(f"{name}: must be at least 1, is {getattr(config, name)}")
 
 
 def divides(config: Any, divisor: str, dividend: str) -> None:
-    """Raise ValueError where one size is no multiple of the other."""
+    """Raise ValueError if one size is not a multiple of the other."""
     small, large = getattr(config, divisor), getattr(config, dividend)
     if large % small:
         raise ValueError(f"{dividend}: must be a multiple of {divisor} ({small}), is {large}")
 
 
 def probability(config: Any, name: str) -> None:
-    """Raise ValueError where a value is below 0, or 1 or above."""
+    """Raise ValueError if a value is below 0, or 1 or above."""
     if not 0.0 <= getattr(config, name) < 1.0:
         raise ValueError(f"{name}: must be at least 0 and less than 1, is {getattr(config, name)}")
 

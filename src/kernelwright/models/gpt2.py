@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from .operators import (
     linear_before_gelu,
     linear_gelu,
 )
+from .recomputed import activated_linear
 
 
 @dataclass(frozen=True)
@@ -33,14 +35,14 @@ class Config:
     """Sizes of a GPT-2; the 124M model by default, its vocabulary padded to a multiple of 128.
 
     Attributes:
-        context: the most tokens of a sequence.
+        context: the maximum number of tokens in a sequence.
         mlp_width: F; 0 means four times the width.
         dropout: probability, of attention weights and of everything added to the residual stream.
         gelu: "tanh" for the approximation by tanh, "none" for the error function.
-        eps: of the norms.
+        eps: the norms' eps.
         tied: whether the output layer is the token embedding.
         scale_attention: whether scores are divided by the square root of D.
-        scale_by_layer: whether those of layer i are divided by i + 1 too.
+        scale_by_layer: whether scores of layer i are also divided by i + 1.
     """
 
     layers: int = 12
@@ -98,7 +100,9 @@ def config(preset: str, **changes: Any) -> Config:
 
 class Block(nn.Module):
     """Attention, then an MLP. Each result is added to the residual stream together with the norm
-    that follows, so a block takes and returns (what is still to be added, the stream)."""
+    that follows, so a block takes and returns (the summand still to be added, the stream)."""
+
+    recompute_activation = False  # set by train/recompute.py
 
     def __init__(self, config: Config, layer: int):
         super().__init__()
@@ -147,12 +151,14 @@ class Block(nn.Module):
             delta_BTC = linear(hidden_BTF, self.mlp_out.weight, self.mlp_out.bias)
             return dropout(delta_BTC, self.config.dropout, self.training)
         z_BTF = linear_before_gelu(x_BTC, self.mlp_in.weight, self.mlp_in.bias)
-        return dropout(self.mlp_end(z_BTF), self.config.dropout, self.training)
-
-    def mlp_end(self, z_BTF: torch.Tensor) -> torch.Tensor:
-        """The MLP behind its first product; train/recompute.py may run it twice."""
-        hidden_BTF = gelu_after_linear(z_BTF, self.mlp_in.bias, self.config.gelu)
-        return linear(hidden_BTF, self.mlp_out.weight, self.mlp_out.bias)
+        delta_BTC = activated_linear(
+            partial(gelu_after_linear, approximate=self.config.gelu),
+            (z_BTF, self.mlp_in.bias),
+            self.mlp_out.weight,
+            self.mlp_out.bias,
+            self.recompute_activation,
+        )
+        return dropout(delta_BTC, self.config.dropout, self.training)
 
 
 class Model(LanguageModel):

@@ -1,4 +1,4 @@
-"""Names of sizes and weights in Hugging Face checkpoints, beside those of our models."""
+"""Maps names of sizes and weights in Hugging Face checkpoints to those of our models."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from . import gpt2, llama
 Document = dict[str, Any]  # config.json
 
 _GELU = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none"}
-# what our models do not compute, and the value that means that a checkpoint does not either
+# settings that our models do not support, with the value that turns each off
 _GPT2_FIXED = {"reorder_and_upcast_attn": False, "add_cross_attention": False}
 _LLAMA_FIXED = {"hidden_act": "silu", "pretraining_tp": 1}
 
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter of ours, and the tensors of a checkpoint that it is made of.
+    """A parameter of our model, and the tensors of a checkpoint that it consists of.
 
     Attributes:
-        theirs: their names, stacked along the first dimension.
-        transposed: whether theirs is (in, out).
+        theirs: the names of the tensors, stacked along the first dimension.
+        transposed: whether the tensors are (in, out).
     """
 
     ours: str
@@ -32,12 +32,12 @@ class Weight:
 
 
 def gpt2_config(d: Document) -> gpt2.Config:
-    """Our Config of a checkpoint's config.json."""
+    """Our Config for a checkpoint's config.json."""
     _same(d, _GPT2_FIXED)
     activation = d.get("activation_function", "gelu_new")
     if activation not in _GELU:
         raise UsageError(
-            f"config.json: activation_function {activation!r} is none of {', '.join(_GELU)}"
+            f"config.json: activation_function {activation!r} is not one of {', '.join(_GELU)}"
         )
     drops = {d.get(name, 0.1) for name in ("resid_pdrop", "embd_pdrop", "attn_pdrop")}
     if len(drops) > 1:
@@ -102,7 +102,7 @@ def gpt2_weights(c: gpt2.Config) -> list[Weight]:
 
 
 def llama_config(d: Document) -> llama.Config:
-    """Our Config of a checkpoint's config.json."""
+    """Our Config for a checkpoint's config.json."""
     _same(d, _LLAMA_FIXED)
     heads = d.get("num_attention_heads", 32)
     # transformers 5 has one dictionary where 4 had two fields
@@ -143,7 +143,7 @@ def _scaling(rope: Document, d: Document) -> llama.RopeScaling | None:
             float(rope["high_freq_factor"]),
             rope.get("original_max_position_embeddings") or d["max_position_embeddings"],
         )
-    raise UsageError(f"config.json: rope_type {kind!r} is none of default, linear, llama3")
+    raise UsageError(f"config.json: rope_type {kind!r} is not one of default, linear, llama3")
 
 
 def llama_document(c: llama.Config) -> Document:
@@ -207,7 +207,7 @@ def llama_weights(c: llama.Config) -> list[Weight]:
 
 
 def rows(weight: Weight, c: Any) -> list[int]:
-    """How many rows of a parameter each of the stacked tensors has."""
+    """The number of rows of each of the stacked tensors of a parameter."""
     if weight.ours.endswith((".qkv.weight", ".qkv.bias")) and len(weight.theirs) == 3:
         return [c.heads * c.head_width, *[c.kv_heads * c.head_width] * 2]
     return [c.mlp_width] * 2

@@ -16,8 +16,8 @@ from .pretrained import Pretrained
 
 
 class LanguageModel(Pretrained):
-    """`model(tokens)` gives logits, `model(tokens, targets)` the loss. A subclass has the parameter
-    `tokens`, `output` if config.tied is not set, and the method `hidden`."""
+    """`model(tokens)` returns logits, `model(tokens, targets)` the loss. A subclass has the
+    parameter `tokens`, `output` if config.tied is not set, and the method `hidden`."""
 
     tokens: nn.Parameter
     output: nn.Parameter
@@ -48,9 +48,9 @@ class LanguageModel(Pretrained):
         """Logits (B, T, V), or the mean cross entropy of the targets.
 
         Args:
-            tokens_BT: integers below V; at most `context` of a row.
-            targets_BT: the tokens that follow; -100 where none counts. The logits are then never
-                in memory all at once.
+            tokens_BT: integers below V; at most `context` per row.
+            targets_BT: the tokens that follow; -100 is ignored. If targets are given, the logits
+                are never all in memory at once.
             cache: keys and values of earlier tokens, to which these are added; see Cache.
 
         Raises:

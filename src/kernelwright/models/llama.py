@@ -27,6 +27,7 @@ from .operators import (
     rope,
     swiglu,
 )
+from .recomputed import activated_linear
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class RopeScaling:
     Attributes:
         kind: "linear" divides every frequency by `factor`; "llama3" only those whose wavelength is
             above context / low, none whose wavelength is below context / high, and blends between.
-        context: of the model before it was stretched.
+        context: the model's context before it was stretched.
     """
 
     kind: str
@@ -55,13 +56,13 @@ class Config:
     """Sizes of a Llama; 124M parameters by default.
 
     Attributes:
-        kv_heads: G; each serves heads / kv_heads of the H heads.
+        kv_heads: G; each is shared by heads / kv_heads of the H heads.
         head_size: D; 0 means width / heads.
-        context: the most tokens of a sequence.
+        context: the maximum number of tokens in a sequence.
         dropout: probability, of attention weights and of everything added to the residual stream.
-        rope_base: of the rotary frequencies; `rope_scaling` stretches them.
+        rope_base: the base of the rotary frequencies; `rope_scaling` stretches them.
         tied: whether the output layer is the token embedding.
-        attention_bias, mlp_bias: whether those layers have one.
+        attention_bias, mlp_bias: whether those layers have a bias.
     """
 
     layers: int = 12
@@ -118,7 +119,9 @@ def config(preset: str, **changes: Any) -> Config:
 
 class Block(nn.Module):
     """Attention, then an MLP. Each result is added to the residual stream together with the norm
-    that follows, so a block takes and returns (what is still to be added, the stream)."""
+    that follows, so a block takes and returns (the summand still to be added, the stream)."""
+
+    recompute_activation = False  # set by train/recompute.py
 
     def __init__(self, config: Config, layer: int):
         super().__init__()
@@ -169,12 +172,14 @@ class Block(nn.Module):
 
     def _mlp(self, x_BTC: torch.Tensor) -> torch.Tensor:
         both_BTF2 = linear(x_BTC, self.gate_up.weight, self.gate_up.bias)
-        return dropout(self.mlp_end(both_BTF2), self.config.dropout, self.training)
-
-    def mlp_end(self, both_BTF2: torch.Tensor) -> torch.Tensor:
-        """The MLP behind its first product; train/recompute.py may run it twice."""
-        gate_BTF, up_BTF = both_BTF2.chunk(2, dim=-1)
-        return linear(swiglu(gate_BTF, up_BTF), self.mlp_out.weight, self.mlp_out.bias)
+        delta_BTC = activated_linear(
+            swiglu,
+            both_BTF2.chunk(2, dim=-1),
+            self.mlp_out.weight,
+            self.mlp_out.bias,
+            self.recompute_activation,
+        )
+        return dropout(delta_BTC, self.config.dropout, self.training)
 
 
 class Model(LanguageModel):
@@ -211,7 +216,7 @@ class Model(LanguageModel):
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         self._buffers.clear()
         super()._apply(fn, recurse)
-        self._set_angles()  # on the parameters' device, but float32 whatever their dtype
+        self._set_angles()  # on the parameters' device, but always float32
         return self
 
     def hidden(self, tokens_BT: torch.Tensor, cache: Cache | None = None) -> torch.Tensor:
@@ -258,7 +263,7 @@ def _scaled(frequencies: torch.Tensor, scaling: RopeScaling | None) -> torch.Ten
         return frequencies
     if scaling.kind == "linear":
         return frequencies / scaling.factor
-    # turns of each pair over the context before it was stretched
+    # rotations of each pair over the context before it was stretched
     turns = scaling.context * frequencies / (2 * math.pi)
     kept = ((turns - scaling.low) / (scaling.high - scaling.low)).clamp(0.0, 1.0)
     return frequencies * (kept + (1.0 - kept) / scaling.factor)

@@ -21,12 +21,12 @@ from kernelwright.ops.matmul import gemm as _gemm
 from kernelwright.ops.norm import layer_norm as _norm
 from kernelwright.ops.random import dropout as _dropout
 
-rope = _rope.rope  # PyTorch has none
+rope = _rope.rope  # PyTorch has no such function
 attention_with_kv_cache = _decode.attention_with_kv_cache
 
 
 def _direct(x: torch.Tensor, *operators: str) -> bool:
-    """Whether PyTorch's function is called at once."""
+    """Whether to call PyTorch's function directly."""
     return x.is_cpu and not any(override(name) for name in operators)
 
 
@@ -38,7 +38,7 @@ def decodes_in_one_kernel(
     v_cache: torch.Tensor,
     lengths: torch.Tensor,
 ) -> bool:
-    """Whether `attention_with_kv_cache` dispatches a kernel for this call, or `kw.use` chooses one
+    """Whether `attention_with_kv_cache` dispatches a kernel for this call, or `kw.use` selects one
     of its rungs. Otherwise PyTorch's operators with a mask that all layers share are faster."""
     if override("attention_with_kv_cache"):
         return True
@@ -69,14 +69,14 @@ def gelu_after_linear(z: torch.Tensor, bias: torch.Tensor, approximate: str) -> 
     """gelu(x weight^T + bias)."""
     if _direct(z, "linear", "matmul", "bias_gelu"):
         return F.gelu(z, approximate=approximate)
-    # under autocast the product is of 16 bits and the bias of 32
+    # under autocast the product has 16 bits and the bias 32
     return _bias_gelu.bias_gelu(z, bias.to(z.dtype), approximate)
 
 
 def linear_gelu(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, approximate: str
 ) -> torch.Tensor:
-    """gelu(x weight^T + bias) where no gradient is wanted: one kernel on a GPU."""
+    """gelu(x weight^T + bias) if no gradient is needed: one kernel on a GPU."""
     if _direct(x, "linear"):
         return F.gelu(F.linear(x, weight, bias), approximate=approximate)
     activation = "gelu_tanh" if approximate == "tanh" else "gelu"

@@ -24,7 +24,7 @@ class Pretrained(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, **options: Any) -> Self:
-        """As `load`, of this class's architecture.
+        """Like `load`, for this class's architecture.
 
         Raises:
             UsageError: the folder holds another architecture.
@@ -40,7 +40,7 @@ class Pretrained(nn.Module):
         """Write config.json and model.safetensors, as transformers reads them.
 
         Args:
-            folder: made if it does not exist.
+            folder: created if it does not exist.
 
         Raises:
             WriteError: the disk is full, or the folder cannot be written.
@@ -60,12 +60,12 @@ def load(
     """A model with the weights of a folder.
 
     Args:
-        folder: holds config.json and model.safetensors, or an index of several files.
+        folder: contains config.json and model.safetensors, or an index of several files.
         dtype: of the parameters; by default as they are stored.
 
     Raises:
         UsageError: a file is missing or damaged, the architecture is not GPT-2 or Llama, it
-            computes something that our models do not, or a tensor is missing or has another shape.
+            uses a feature that our models do not have, or a tensor is missing or has another shape.
     """
     folder = Path(folder)
     config = read_config(folder)
@@ -78,16 +78,16 @@ def load(
     model.load_state_dict({n: t.to(device, dtype) for n, t in weights.items()}, assign=True)
     for p in model.parameters():
         p.requires_grad_(True)
-    return model.to(device).eval()  # the angles of a Llama leave the meta device here
+    return model.to(device).eval()  # moves the angles of a Llama from the meta device
 
 
 def read_config(folder: Path) -> Any:
-    """Our Config of a folder's config.json."""
+    """Our Config for a folder's config.json."""
     d = _json(folder / CONFIG)
     known = _known()
     kind = d.get("model_type")
     if kind not in known:
-        raise UsageError(f"{folder / CONFIG}: model_type {kind!r} is none of {', '.join(known)}")
+        raise UsageError(f"{folder / CONFIG}: model_type {kind!r} is not one of {', '.join(known)}")
     try:
         return known[kind][0](d)
     except ValueError as e:
@@ -95,13 +95,13 @@ def read_config(folder: Path) -> Any:
 
 
 def document(config: Any) -> bytes:
-    """A config.json."""
+    """The contents of a config.json."""
     _, write, _ = _known()[_architecture(type(config))]
     return (json.dumps(write(config), indent=2) + "\n").encode()
 
 
 def theirs(config: Any, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """A checkpoint's tensors, of a model's state_dict."""
+    """A checkpoint's tensors, made from a model's state_dict."""
     from . import huggingface
 
     found: dict[str, torch.Tensor] = {}
@@ -134,7 +134,7 @@ def ours(config: Any, given: dict[str, torch.Tensor], folder: Path) -> dict[str,
 
 
 def _find(name: str, given: dict[str, torch.Tensor], folder: Path) -> torch.Tensor:
-    # a checkpoint of the bare model lacks the name of that model in front
+    # in a checkpoint of the bare model, names lack the model's prefix
     for candidate in (name, name.removeprefix("transformer.").removeprefix("model.")):
         if candidate in given:
             return given[candidate]
@@ -155,7 +155,7 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UsageError(f"{path} does not exist: {path.parent} is no checkpoint") from None
+        raise UsageError(f"{path} does not exist: {path.parent} is not a checkpoint") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as e:
         raise UsageError(f"{path} is damaged ({e})") from None
 

@@ -42,7 +42,7 @@ def read(path: Path) -> dict[str, torch.Tensor]:
     except FileNotFoundError:
         raise UsageError(f"{path} does not exist") from None
     except library.SafetensorError as e:
-        raise UsageError(f"{path} is damaged or is no safetensors file ({e})") from None
+        raise UsageError(f"{path} is damaged or is not a safetensors file ({e})") from None
 
 
 def _chunks(tensors: Mapping[str, torch.Tensor]) -> Iterator[bytes | memoryview]:

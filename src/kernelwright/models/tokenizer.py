@@ -1,6 +1,6 @@
-"""Tokenizers: bytes, characters, and byte pairs (Sennrich et al. 2016) by the package tokenizers.
+"""Tokenizers: bytes, characters, and byte pairs (Sennrich et al. 2016; the package tokenizers).
 
-A tokenizer is saved beside the model's weights, so that a folder is all that generation needs.
+A tokenizer is saved next to the model's weights, so that generation needs only the folder.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ END = "<|endoftext|>"
 
 
 class Tokenizer(Protocol):
-    """Text to numbers and back.
+    """Converts text to token numbers and back.
 
     Attributes:
-        size: numbers are below it.
-        end: the number between documents, or None where there is none.
+        size: the number of tokens; all numbers are below it.
+        end: the number between documents, or None if there is none.
     """
 
     @property
@@ -36,15 +36,15 @@ class Tokenizer(Protocol):
     def end(self) -> int | None: ...
 
     def encode(self, text: str) -> np.ndarray:
-        """Numbers, of an unsigned dtype that holds `size`."""
+        """Token numbers, in an unsigned dtype that can represent `size`."""
         ...
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text; numbers of no character give U+FFFD."""
+        """Text; numbers that form no character become U+FFFD."""
         ...
 
     def files(self) -> dict[str, bytes]:
-        """What `load` reads, by the names of files."""
+        """The files that `load` reads, by name."""
         ...
 
 
@@ -68,7 +68,7 @@ class Characters:
     """A token is one of the characters of a text.
 
     Args:
-        characters: in the order of their numbers, each once.
+        characters: in the order of their numbers, without duplicates.
     """
 
     end = None
@@ -82,7 +82,7 @@ class Characters:
 
     @staticmethod
     def of(texts: Iterable[str]) -> Characters:
-        """Every character of the texts, in the order of Unicode."""
+        """A tokenizer of all characters of the texts, in Unicode order."""
         found: set[str] = set()
         for text in texts:
             found.update(text)
@@ -115,10 +115,10 @@ class Characters:
 
 
 class BytePairs:
-    """Byte pairs as GPT-2 merges them.
+    """Byte-pair encoding as in GPT-2.
 
     Args:
-        library: a Tokenizer of the package tokenizers.
+        library: a Tokenizer object of the package tokenizers.
     """
 
     def __init__(self, library):
@@ -127,10 +127,10 @@ class BytePairs:
 
     @staticmethod
     def trained(texts: Iterable[str], size: int) -> BytePairs:
-        """Merges of the pairs that are most frequent in the texts.
+        """A tokenizer trained on the texts, which merges the most frequent pairs.
 
         Args:
-            size: tokens: 256 bytes, the end of a document, and merges.
+            size: the number of tokens: 256 bytes, the end of a document, and merges.
         """
         library = need("tokenizers", "train", "a BPE tokenizer")
         if size < 257:
@@ -167,7 +167,7 @@ class BytePairs:
 
 
 def load(folder: Path) -> Tokenizer | None:
-    """The tokenizer of a folder, or None where it has none.
+    """The tokenizer of a folder, or None if it has none.
 
     Raises:
         UsageError: its file is damaged, or the package tokenizers is not installed.
@@ -199,7 +199,7 @@ def _read(path: Path):
     try:
         return library.Tokenizer.from_str(path.read_text(encoding="utf-8"))
     except Exception as e:  # noqa: BLE001 - the package raises Exception itself
-        raise UsageError(f"{path} is damaged or is no tokenizer ({e})") from None
+        raise UsageError(f"{path} is damaged or is not a tokenizer ({e})") from None
 
 
 def _gpt2(folder: Path) -> BytePairs:

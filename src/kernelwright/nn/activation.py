@@ -15,8 +15,8 @@ class GELU(torch.nn.GELU):
         input: any; the result has the same shape and dtype.
 
     Raises:
-        TypeError: in the forward, where the input is not floating point.
-        ValueError: in the forward, where approximate is neither "none" nor "tanh".
+        TypeError: in the forward, if the input is not floating point.
+        ValueError: in the forward, if approximate is neither "none" nor "tanh".
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -37,8 +37,8 @@ class SwiGLU(torch.nn.Module):
         input: (*, 2 D, *), 2 D in dimension dim; the result is (*, D, *).
 
     Raises:
-        TypeError: in the forward, where the input is not floating point.
-        ValueError: in the forward, where the dimension is odd.
+        TypeError: in the forward, if the input is not floating point.
+        ValueError: in the forward, if the dimension is odd.
     """
 
     def __init__(self, dim: int = -1) -> None:

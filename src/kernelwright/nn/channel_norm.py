@@ -14,14 +14,14 @@ from kernelwright.ops.norm.instance_norm import instance_norm
 
 
 class GroupNorm(torch.nn.GroupNorm):
-    """torch.nn.GroupNorm by `kw.group_norm`: the same arguments, parameters and state_dict.
+    """torch.nn.GroupNorm with `kw.group_norm`: the same arguments, parameters and state_dict.
 
     Shape:
         input: (N, C, *); the result has the same shape, dtype and memory format.
 
     Raises:
-        TypeError: in the forward, where the input is not floating point.
-        ValueError: in the forward, where its channels are not num_channels.
+        TypeError: in the forward, if the input is not floating point.
+        ValueError: in the forward, if it does not have num_channels channels.
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -29,7 +29,7 @@ class GroupNorm(torch.nn.GroupNorm):
 
 
 class _InstanceNorm:
-    """The forward of torch.nn's modules by `kw.instance_norm`."""
+    """The forward of torch.nn's modules, with `kw.instance_norm`."""
 
     def _apply_instance_norm(self: Any, input: torch.Tensor) -> torch.Tensor:
         return instance_norm(
@@ -45,19 +45,19 @@ class _InstanceNorm:
 
 
 class InstanceNorm1d(_InstanceNorm, torch.nn.InstanceNorm1d):
-    """torch.nn.InstanceNorm1d by `kw.instance_norm`: the same arguments and state_dict."""
+    """torch.nn.InstanceNorm1d with `kw.instance_norm`: the same arguments and state_dict."""
 
 
 class InstanceNorm2d(_InstanceNorm, torch.nn.InstanceNorm2d):
-    """torch.nn.InstanceNorm2d by `kw.instance_norm`: the same arguments and state_dict."""
+    """torch.nn.InstanceNorm2d with `kw.instance_norm`: the same arguments and state_dict."""
 
 
 class InstanceNorm3d(_InstanceNorm, torch.nn.InstanceNorm3d):
-    """torch.nn.InstanceNorm3d by `kw.instance_norm`: the same arguments and state_dict."""
+    """torch.nn.InstanceNorm3d with `kw.instance_norm`: the same arguments and state_dict."""
 
 
 class _BatchNorm:
-    """The forward of torch.nn's modules by `kw.batch_norm`."""
+    """The forward of torch.nn's modules, with `kw.batch_norm`."""
 
     def forward(self: Any, input: torch.Tensor) -> torch.Tensor:
         self._check_input_dim(input)
@@ -69,8 +69,8 @@ class _BatchNorm:
 
 
 def _count_batch(module: Any) -> float | torch.Tensor:
-    """Counts a batch in training; the weight of its statistics in the running ones: momentum, or
-    without one 1 / batches, on the device."""
+    """Count a batch in training. Returns the weight of its statistics in the running statistics:
+    momentum, or if that is None 1 / batches, on the device."""
     counts = module.training and module.track_running_stats
     if counts:
         module.num_batches_tracked.add_(1)
@@ -80,36 +80,36 @@ def _count_batch(module: Any) -> float | torch.Tensor:
 
 
 def _running(module: Any) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Running statistics, where they are used or updated."""
+    """The running statistics if they are used or updated, else None."""
     used = not module.training or module.track_running_stats
     return (module.running_mean, module.running_var) if used else (None, None)
 
 
 class BatchNorm1d(_BatchNorm, torch.nn.BatchNorm1d):
-    """torch.nn.BatchNorm1d by `kw.batch_norm`: the same arguments and state_dict."""
+    """torch.nn.BatchNorm1d with `kw.batch_norm`: the same arguments and state_dict."""
 
 
 class BatchNorm2d(_BatchNorm, torch.nn.BatchNorm2d):
-    """torch.nn.BatchNorm2d by `kw.batch_norm`: the same arguments and state_dict."""
+    """torch.nn.BatchNorm2d with `kw.batch_norm`: the same arguments and state_dict."""
 
 
 class BatchNorm3d(_BatchNorm, torch.nn.BatchNorm3d):
-    """torch.nn.BatchNorm3d by `kw.batch_norm`: the same arguments and state_dict."""
+    """torch.nn.BatchNorm3d with `kw.batch_norm`: the same arguments and state_dict."""
 
 
 class SyncBatchNorm(_BatchNorm, torch.nn.SyncBatchNorm):
     """torch.nn.SyncBatchNorm: in training the statistics are those of all processes' inputs, whose
-    batches may differ in size. One collective in the forward and one in the backward.
+    batches may differ in size. It needs one collective in the forward and one in the backward.
 
-    It takes the same arguments and state_dict, and runs on CPUs too (Gloo). The gradients of weight
+    It takes the same arguments and state_dict and also runs on CPUs (Gloo). The gradients of weight
     and bias are those of the process's own samples; DistributedDataParallel averages them.
 
     Shape:
         input: (N, C, *); the result has the same shape, dtype and memory format.
 
     Raises:
-        TypeError: in the forward, where the input is not floating point.
-        ValueError: in the forward, where its channels are not num_features.
+        TypeError: in the forward, if the input is not floating point.
+        ValueError: in the forward, if it does not have num_features channels.
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -123,11 +123,11 @@ class SyncBatchNorm(_BatchNorm, torch.nn.SyncBatchNorm):
 
     @classmethod
     def convert_sync_batchnorm(cls, module: torch.nn.Module, process_group: Any = None):
-        """The module with each torch.nn.BatchNorm in it made a `kw.nn.SyncBatchNorm` that has the
-        same parameters and buffers; in place but for the module itself.
+        """Replace each torch.nn.BatchNorm in the module by a `kw.nn.SyncBatchNorm` with the same
+        parameters and buffers, in place, and return the module (or its replacement).
 
         Args:
-            process_group: of the modules that are made; None for all processes.
+            process_group: of the new modules; None for all processes.
         """
         made = module
         if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):

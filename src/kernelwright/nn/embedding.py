@@ -14,8 +14,8 @@ class Embedding(torch.nn.Embedding):
         input: any, int32 or int64; the result is (*input.shape, embedding_dim).
 
     Raises:
-        NotImplementedError: in the forward, where max_norm, scale_grad_by_freq or sparse is set.
-        TypeError: in the forward, where the input is not int32 or int64.
+        NotImplementedError: in the forward, if max_norm, scale_grad_by_freq or sparse is set.
+        TypeError: in the forward, if the input is not int32 or int64.
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
             reduction is "none".
 
     Raises:
-        As `kw.cross_entropy`, in the forward.
+        See `kw.cross_entropy`; in the forward.
     """
 
     def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -36,7 +36,7 @@ class LinearCrossEntropyLoss(torch.nn.Module):
     """The last linear layer and its loss, with `kw.linear_cross_entropy`, which never stores all
     logits.
 
-    As torch.nn.LinearCrossEntropyLoss of PyTorch 2.13, whose state_dict it loads, but without
+    Like torch.nn.LinearCrossEntropyLoss of PyTorch 2.13, whose state_dict it loads, but without
     `options`: the size of the chunks is always chosen automatically.
 
     Args:
@@ -44,8 +44,8 @@ class LinearCrossEntropyLoss(torch.nn.Module):
         num_classes: C.
         out_features: d1, ...: further dimensions of the loss. If there are any, all logits are
             computed.
-        bias: whether the linear layer has one.
-        weight: of each class, shape (C,).
+        bias: whether the linear layer has a bias.
+        weight: the weight of each class, shape (C,).
         reduction, ignore_index, label_smoothing: as in `kw.linear_cross_entropy`.
 
     Shape:
@@ -53,7 +53,7 @@ class LinearCrossEntropyLoss(torch.nn.Module):
 
     Raises:
         ValueError: weight is not (C,).
-        As `kw.linear_cross_entropy`, in the forward.
+        See `kw.linear_cross_entropy`; in the forward.
     """
 
     def __init__(

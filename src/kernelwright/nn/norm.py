@@ -14,8 +14,8 @@ class LayerNorm(torch.nn.LayerNorm):
         input: (*, *normalized_shape); the result has the same shape and dtype.
 
     Raises:
-        TypeError: in the forward, where the input is not floating point.
-        ValueError: in the forward, where its shape does not end in normalized_shape.
+        TypeError: in the forward, if the input is not floating point.
+        ValueError: in the forward, if its shape does not end in normalized_shape.
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -29,8 +29,8 @@ class RMSNorm(torch.nn.RMSNorm):
         input: (*, *normalized_shape); the result has the same shape and dtype.
 
     Raises:
-        TypeError: in the forward, where the input is not floating point.
-        ValueError: in the forward, where its shape does not end in normalized_shape.
+        TypeError: in the forward, if the input is not floating point.
+        ValueError: in the forward, if its shape does not end in normalized_shape.
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

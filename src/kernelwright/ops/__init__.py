@@ -1,4 +1,4 @@
-"""The operators. A new one is a folder here and a line in the table below.
+"""The operators. A new operator is a folder here and a line in the table below.
 
 Importing this package imports none of them. `kernelwright` imports a ladder when one of its
 functions is first accessed; `kernelwright.ops.every` imports all, which fills
@@ -60,7 +60,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "attention.linear": ("linear_attention",),
 }
 
-#: Public functions without a ladder, by their modules: they are made of others or of PyTorch's.
+# Public functions without a ladder, by module: they call other operators or PyTorch's.
 COMPOSED: dict[str, tuple[str, ...]] = {
     "index.index_select": ("index_select",),
     "loss.kl_div": ("kl_div",),

@@ -1,5 +1,5 @@
-"""Arguments that several subjects' public functions take: their checks, which name the argument,
-and the form that kernels read."""
+"""Arguments that the public functions of several operators take: checks, whose messages name the
+argument, and conversion to the form that kernels read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kernelwright.contract import arguments
 def normalized(
     input: torch.Tensor, normalized_shape: int | Sequence[int], **parameters: torch.Tensor | None
 ) -> int:
-    """How many last dimensions are normalised, an int being the last one alone; `parameters`, where
-    there are any, have their shape.
+    """The number of last dimensions that are normalised. An int stands for the last dimension
+    alone. Each of the `parameters` that is given must have the shape of these dimensions.
 
     Raises:
         TypeError: input is not floating point.
@@ -37,12 +37,12 @@ def normalized(
 
 
 def flat(dims: int, *tensors: torch.Tensor | None) -> Iterator[torch.Tensor | None]:
-    """The last `dims` dimensions of each as one."""
+    """Each tensor with its last `dims` dimensions flattened to one."""
     return (t if t is None else t.flatten(-dims) for t in tensors)
 
 
 def agreed(input: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both in one dtype, as their sum would be.
+    """Both tensors in one dtype, the dtype of their sum.
 
     Raises:
         TypeError: residual is not floating point.
@@ -60,12 +60,12 @@ def agreed(input: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, t
 
 
 def probability(p: float) -> None:
-    """Raise ValueError where p is none."""
+    """Raise ValueError unless p is a probability."""
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"p: dropout probability has to be between 0 and 1, but got {p}")
 
 
 def draw_seed(device: torch.device) -> torch.Tensor:
-    """One int64 on the device, from PyTorch's generator there: CUDA graphs, checkpoints and
-    torch.manual_seed hold for it."""
+    """One int64 on the device, from PyTorch's generator of that device, so that CUDA graphs,
+    activation checkpointing and torch.manual_seed work as usual."""
     return torch.randint(2**63 - 1, (1,), dtype=torch.int64, device=device)

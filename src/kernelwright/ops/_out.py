@@ -1,6 +1,6 @@
-"""Results that go where the caller says: `out=` and `inplace=`, as PyTorch's functions take them.
+"""Results that are written to a given tensor: `out=` and `inplace=`, as in PyTorch's functions.
 
-Either costs a copy: the operator writes a temporary of the result's size first.
+Either costs a copy, because the operator first writes a temporary of the size of the result.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from kernelwright.contract import arguments
 
 
 def written(out: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
-    """`out`, which holds the result now.
+    """`out`, after `result` has been copied to it.
 
     Raises:
-        TypeError: out is no tensor, or its dtype cannot hold the result's.
-        ValueError: out has another shape (an empty one gets the result's) or device.
-        RuntimeError: a gradient would be needed, which PyTorch does not give either.
+        TypeError: out is not a tensor, or its dtype cannot hold the dtype of the result.
+        ValueError: out has another shape (an empty one is resized) or another device.
+        RuntimeError: a gradient would be needed, which PyTorch does not support here either.
     """
     arguments.tensor("out", out)
     if torch.is_grad_enabled() and (out.requires_grad or result.requires_grad):
@@ -37,7 +37,7 @@ def written(out: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
 
 
 def replaced(input: torch.Tensor, function: Callable) -> torch.Tensor:
-    """`input`, which holds `function(input)` now. The gradient is right, and the input's former
-    values are kept for it."""
+    """`input`, after `function(input)` has been copied to it. Its gradient is correct; for this the
+    former values of the input are saved."""
     wanted = torch.is_grad_enabled() and input.requires_grad
     return input.copy_(function(input.clone() if wanted else input))

@@ -1,4 +1,4 @@
-"""Rows as kernels move them through superset.cuh: which calls, and how a team shares a row."""
+"""Rows that kernels move through superset.cuh: which calls qualify, and how a team shares a row."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from kernelwright.contract import TensorSpec, rows_view
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 
 VECTOR = 16  # bytes
-WORDS = 4  # registers of a vector
-SMALL_BLOCK = 128  # threads of a block of teams of up to a warp
+WORDS = 4  # registers per vector
+SMALL_BLOCK = 128  # threads per block, for teams of at most a warp
 MOST_THREADS = 1024
 
 
 class Team(NamedTuple):
-    """How threads share a row: `vectors` each, `threads` a row, `block` a block."""
+    """How threads share a row: `vectors` per thread, `threads` per row, `block` threads per
+    block."""
 
     vectors: int
     threads: int
@@ -23,13 +24,13 @@ class Team(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Rows of a block."""
+        """Rows per block."""
         return self.block // self.threads
 
 
 def out_of_step(rows: Mapping[str, TensorSpec]) -> str | None:
-    """Why the rows of these tensors, beside those of a new result, do not all start equally far
-    from a 16-byte boundary; None if they do."""
+    """Why the rows of these tensors and of a new result do not all start at the same offset from a
+    16-byte boundary; None if they do."""
     for name, t in rows.items():
         n_rows, cols, stride = rows_view(t.shape, t.strides)
         if t.align < VECTOR:
@@ -40,7 +41,7 @@ def out_of_step(rows: Mapping[str, TensorSpec]) -> str | None:
 
 
 def touched(t: TensorSpec) -> int:
-    """Vectors that a row of a tensor touches at most."""
+    """The largest number of vectors that a row of a tensor overlaps."""
     rows, cols, stride = rows_view(t.shape, t.strides)
     width = VECTOR // t.itemsize
     if rows == 1 or stride % width == 0:
@@ -49,11 +50,11 @@ def touched(t: TensorSpec) -> int:
 
 
 def team(n: int, aim: int, words: int) -> Team | None:
-    """The team for rows of n vectors with about `aim` vectors a thread; None if no block's
-    registers hold such a row.
+    """The team for rows of n vectors with about `aim` vectors per thread; None if such a row does
+    not fit in the registers of a block.
 
     Args:
-        words: registers that a thread holds for a vector.
+        words: registers that a thread needs per vector.
     """
     threads = min(cdiv(n, aim), MOST_THREADS)
     threads = 32 * cdiv(threads, 32) if threads > 16 else max(4, next_power_of_2(threads))

@@ -1,5 +1,5 @@
-"""Asking about calls: without making one, `explain`; early, `warmup`; as they run, `Serving`.
-Choosing the rung of a call: `use`."""
+"""Information about calls: `explain` before a call, `Serving` during it; `warmup` builds what a
+call needs in advance, and `use` selects the rung of a call."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class _StopAtOperator(TorchDispatchMode):
 
 
 class Serving(TorchDispatchMode):
-    """Notes which rungs serve the calls inside the block, gradients included, and how many each.
+    """Records which rungs the calls inside the block are dispatched to, gradients included.
 
     Attributes:
-        calls: by operator and rung.
+        calls: number of calls, by operator and rung.
     """
 
     def __init__(self):
@@ -56,7 +56,7 @@ class Serving(TorchDispatchMode):
 
 def reached(func, args: tuple, kwargs: dict[str, Any]) -> _Reached | None:
     """The operator that a function of torch.ops.kernelwright calls, and its arguments by name; None
-    of one without a ladder."""
+    if the operator has no ladder."""
     name = func.__name__.split(".")[0]
     ladder = next((x for x in dispatch.ladders() if x.operator.torch_name == name), None)
     if ladder is None:
@@ -68,7 +68,7 @@ def reached(func, args: tuple, kwargs: dict[str, Any]) -> _Reached | None:
 
 
 def _operator_call(name: str, args: tuple, kwargs: dict) -> _Reached | None:
-    """The operator call behind a public one, or None where the public function needs none."""
+    """The operator call behind a public call, or None if the public function makes none."""
     _imported(name)
     if "." in name:
         ladder = dispatch.ladder(name)
@@ -88,21 +88,21 @@ def _public(name: str):
 
 
 def _imported(name: str) -> None:
-    """Import the ladder of an operator ("softmax.backward"), or every one where no public function
-    has its name."""
+    """Import the ladder of an operator ("softmax.backward"), or all ladders if no public function
+    has this name."""
     if not dispatch.known(name):
         importlib.import_module(PUBLIC.get(name.partition(".")[0], "kernelwright.ops.every"))
     dispatch.ladder(name)
 
 
 def use(rungs: dict[str, str] | None = None, /, **named: str) -> AbstractContextManager[None]:
-    """Serve the named operators by the named rungs inside the block, in every thread of the
-    process; of blocks that overlap, the one that began last counts.
+    """Dispatch the named operators to the named rungs inside the block, in every thread of the
+    process. Where blocks overlap, the one that was entered last applies.
 
     Args:
-        named: operator name to rung name. `softmax="triton_online"` also holds in the backward,
-            by the rung of that name where the backward's ladder has one. A backward alone is
-            named with a dict: `use({"softmax.backward": "cuda_block"})`.
+        named: operator name to rung name. `softmax="triton_online"` also applies to the backward if
+            its ladder has a rung of that name. To name a rung of the backward alone, pass a dict:
+            `use({"softmax.backward": "cuda_block"})`.
 
     Raises:
         UnknownOperator, UnknownRung: an unknown name; the message lists the known ones.
@@ -114,18 +114,19 @@ def use(rungs: dict[str, str] | None = None, /, **named: str) -> AbstractContext
 
 
 def explain(name: str, *args: Any, **kwargs: Any) -> dispatch.Explanation:
-    """Which rung a call is dispatched to and why, and why each other is not. Launches nothing.
+    """Which rung a call is dispatched to and why, and why not to each of the others. Launches
+    nothing.
 
     Args:
-        name: a public function ("softmax") with its arguments, or a backward
-            ("softmax.backward") with its schema's.
+        name: a public function ("softmax"), followed by its arguments, or a backward
+            ("softmax.backward"), followed by the arguments of its schema.
 
     Returns:
         An Explanation: print it, or read `serves`, `others`.
 
     Raises:
         UnknownOperator: there is no such operator.
-        ValueError: the call is answered without the operator (an input that needs no kernel).
+        ValueError: the call is answered without the operator (no kernel is needed for the input).
     """
     call = _operator_call(name, args, kwargs)
     if call is None:
@@ -135,14 +136,14 @@ def explain(name: str, *args: Any, **kwargs: Any) -> dispatch.Explanation:
 
 
 def warmup(name: str, *args: Any, **kwargs: Any) -> None:
-    """Build everything a call needs, so that it can be captured in a CUDA graph.
+    """Build everything that a call needs, so that it can be captured in a CUDA graph.
 
-    Runs the call once, and its backward where an input requires grad; an operator that changes
-    its arguments runs on copies of them.
+    Runs the call once, and its backward if an input requires grad. An operator that changes its
+    arguments runs on copies of them.
 
     Args:
-        name: a public function ("softmax"), then the arguments of the call to come: same shapes,
-            strides, dtypes and flags.
+        name: a public function ("softmax"), followed by the arguments of the future call: same
+            shapes, strides, dtypes and flags.
     """
     call = _operator_call(name, args, kwargs)
     if call is not None and call.ladder.operator.mutated:

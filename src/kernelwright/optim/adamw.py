@@ -69,7 +69,7 @@ class AdamW(torch.optim.Optimizer):
         if foreach and fused:
             raise ValueError("foreach: and fused cannot both be True")
         if differentiable:
-            raise ValueError("differentiable: a step that can be differentiated is PyTorch's")
+            raise ValueError("differentiable: only torch.optim.AdamW has a differentiable step")
         if state_dtype not in (None, torch.float32, torch.bfloat16):
             raise ValueError(f"state_dtype: must be float32 or bfloat16, is {state_dtype}")
         defaults = {
@@ -94,7 +94,7 @@ class AdamW(torch.optim.Optimizer):
         """Take a step for every parameter that has a gradient.
 
         Args:
-            closure: computes the loss and the gradients anew.
+            closure: recomputes the loss and the gradients.
 
         Returns:
             What the closure returned.
@@ -118,14 +118,14 @@ class AdamW(torch.optim.Optimizer):
             if params:
                 self._step_group(group, params)
 
-    # one launch leaves a compiler nothing to fuse; tracing what prepares it breaks the graph often
+    # a compiler has nothing to fuse in one launch, and tracing its preparation breaks the graph
     _step_uncompiled = torch._disable_dynamo(_step)
 
     def _step_group(self, group: dict[str, Any], params: list[torch.Tensor]) -> None:
         grads = [p.grad for p in params]
         if any(map(attrgetter("is_sparse"), grads)):
             raise RuntimeError(
-                "params: AdamW takes no sparse gradients; torch.optim.SparseAdam does"
+                "params: AdamW does not support sparse gradients; torch.optim.SparseAdam does"
             )
         state = self.state
         states = [state[p] for p in params]
@@ -218,7 +218,7 @@ def _state_dtype(p: torch.Tensor, group: dict[str, Any]) -> torch.dtype:
 
 
 def _start(p: torch.Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-    """The state before the first step."""
+    """Initialise the state before the first step."""
     names = ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group["amsgrad"] else []))
     state["step"] = torch.zeros((), dtype=torch.float32, device=p.device)
     for name in names:
@@ -228,7 +228,7 @@ def _start(p: torch.Tensor, state: dict[str, Any], group: dict[str, Any]) -> Non
 
 
 def _master(p: torch.Tensor, state: dict[str, Any]) -> torch.Tensor:
-    if "master" not in state:  # the first step, or a state that torch.optim.AdamW saved
+    if "master" not in state:  # at the first step, or if torch.optim.AdamW saved the state
         state["master"] = p.detach().float()
     return state["master"]
 

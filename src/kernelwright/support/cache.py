@@ -34,7 +34,7 @@ SUMS = "SHA256SUMS"  # as sha256sum writes it
 Files = dict[str, bytes]
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
-#: What an entry's files looked like when their checksums were compared last.
+#: Names, sizes and times of an entry's files when its checksums were last compared.
 _compared: dict[Path, list[tuple[str, int, int, int]]] = {}
 
 
@@ -55,7 +55,7 @@ def get_or_build(kind: str, entry: str, what: str, build: Callable[[Path], Files
         build: returns the entry's files by name. It is given an empty folder to work in.
 
     Raises:
-        NoSpace: the disk is full. ToolchainError: as `root`. Also whatever `build` raises.
+        NoSpace: the disk is full. ToolchainError: see `root`. Exceptions of `build` propagate.
     """
     found = find(kind, entry)
     if found is not None:
@@ -68,7 +68,7 @@ def put(kind: str, entry: str, files: Files) -> None:
     """Write an entry, replacing an existing one.
 
     Raises:
-        NoSpace, ToolchainError: as `get_or_build`.
+        NoSpace, ToolchainError: see `get_or_build`.
     """
     with locked(kind, entry) as aside:
         _built(path(kind, entry), aside, lambda _: files)
@@ -94,8 +94,8 @@ def root() -> Path:
     temporary one if the cache is not writable.
 
     Raises:
-        ToolchainError: it cannot be created, or another user owns it or may write to it, and so
-            could plant code that this process would run.
+        ToolchainError: it cannot be created, or another user owns it or may write to it, and could
+            therefore plant code that this process would run.
     """
     return _roots()[0]
 
@@ -119,7 +119,7 @@ def locked(*what: str) -> Generator[Path]:
         held = _hold(aside, fcntl.LOCK_EX)
         try:
             _sweep(folder)
-            shutil.rmtree(aside, ignore_errors=True)  # of a process that has ended
+            shutil.rmtree(aside, ignore_errors=True)  # left by a process that has ended
             yield aside
         finally:
             _release(aside, held)
@@ -171,21 +171,21 @@ def _hold(aside: Path, how: int) -> int:
             raise
         if os.fstat(held).st_nlink:
             return held
-        os.close(held)  # its previous holder has removed it
+        os.close(held)  # the previous holder has removed the lock file
 
 
 def _release(aside: Path, held: int) -> None:
     """Remove a folder and its lock, which this process holds."""
     shutil.rmtree(aside, ignore_errors=True)
     _lock(aside).unlink(missing_ok=True)
-    fcntl.flock(held, fcntl.LOCK_UN)  # a process that was forked meanwhile has the descriptor too
+    fcntl.flock(held, fcntl.LOCK_UN)  # a process forked meanwhile inherited the descriptor
     os.close(held)
 
 
 def _sweep(folder: Path) -> None:
     """Remove the folders of builds whose processes ended before they finished."""
     for aside in {p.with_suffix("") for p in folder.iterdir()}:
-        with suppress(BlockingIOError):  # it is being built
+        with suppress(BlockingIOError):  # an entry that is being built is kept
             _release(aside, _hold(aside, fcntl.LOCK_EX | fcntl.LOCK_NB))
 
 

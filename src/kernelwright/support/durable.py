@@ -1,4 +1,4 @@
-"""Files that are written whole and reach the disk before they get their name."""
+"""Atomic, durable file writes: a file gets its name only after all of it is on the disk."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def sha256(path: Path) -> str:
 
 
 def refused(path: Path, why: OSError) -> WriteError:
-    """The error of a file that cannot be written."""
+    """The error for a file that cannot be written."""
     there = next(p for p in (path, *path.parents) if p.exists())
     if why.errno not in _FULL:
         return WriteError(f"{path} cannot be written: {why.strerror}")

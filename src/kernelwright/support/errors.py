@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 # Exit codes of every command.
-GOOD = 0  # right, or done
+GOOD = 0  # the result is right, or the work is done
 WRONG = 1  # a check failed; of `compare`, the second side is slower
-USAGE = 2  # what was asked for cannot be
+USAGE = 2  # the request cannot be carried out
 INCONCLUSIVE = 3  # nothing could run or be timed here
 AMBIGUOUS = 4  # of `compare`: too noisy to say which side is faster
 UNEQUAL = 5  # of `compare`: a side is wrong or fails, which is worse than slower
-STOPPED = 130  # by the user
+STOPPED = 130  # interrupted by the user
 
 
 class UserError(Exception):
@@ -34,8 +34,8 @@ class CompileError(ToolchainError):
 
 
 class NoSpace(UserError, RuntimeError):
-    """The cache's disk is full. Not a ToolchainError: it affects all kernels and is not a fault of
-    any."""
+    """The cache's disk is full. Not a ToolchainError: it affects all kernels and is not caused by
+    any of them."""
 
     exit_code = INCONCLUSIVE
 

@@ -13,7 +13,7 @@ def need(module: str, extra: str, what_for: str) -> Any:
 
     Args:
         extra: the extra of this package that installs it.
-        what_for: what needs it, for the message.
+        what_for: the feature that needs it, for the message.
 
     Raises:
         UsageError: it is not installed.

@@ -17,7 +17,7 @@ def function(source: str, name: str, names: dict[str, Any], title: str) -> Calla
     file = f"<kernelwright {title} {next(_serial)}>"
     exec(compile(source, file, "exec"), names)
     made = names[name]
-    # no time of change: linecache then keeps the lines instead of looking for a file
+    # without a modification time linecache keeps the lines instead of looking for a file
     linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
     weakref.finalize(made, linecache.cache.pop, file, None).atexit = False
     return made

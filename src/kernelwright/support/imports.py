@@ -34,7 +34,7 @@ DYNAMIC = {"__import__", "eval", "exec", "globals"}
 
 
 class CannotFollow(ValueError):
-    """Code uses other code by a name that is not written in it."""
+    """Code refers to other code by a name that does not appear in its text."""
 
 
 class Packages:
@@ -57,7 +57,7 @@ class Packages:
         """The definitions that `roots` depend on, and their code without comments and docstrings.
 
         Raises:
-            CannotFollow: naming the file and the name in it whose definition cannot be found.
+            CannotFollow: a definition cannot be found; the message gives the file and the name.
         """
         found: dict[Place, str] = {}
         left, seen = list(roots), set[Target]()
@@ -74,16 +74,16 @@ class Packages:
         return found
 
     def texts(self, roots: Iterable[Target]) -> list[str]:
-        """Module, name and code of each definition that is `reached`, in the order of their names.
+        """Module, name and code of each definition that is `reached`, sorted by name.
 
         Raises:
-            CannotFollow: as `reached`.
+            CannotFollow: see `reached`.
         """
         found = sorted(self.reached(roots).items())
         return [self._name.sub("_", text) for place, code in found for text in (*place, code)]
 
     def file(self, module: str) -> Path | None:
-        """Where a module of these packages is; None for any other."""
+        """The file of a module of these packages; None for any other module."""
         package, *rest = module.split(".")
         if package in self._folders and module not in self._files:
             path = self._folders[package].joinpath(*rest)
@@ -113,15 +113,15 @@ class Packages:
         raise CannotFollow(f"{self.file(module)}: defines no {name}")
 
     def _named(self, module: str, name: str) -> Iterator[Target]:
-        """What the names in a definition refer to, and its module's statements that bind no
-        name."""
+        """The targets that the names in a definition refer to, and the statements of its module
+        that bind no name."""
         known = self._module(module)
         definition = known[name]
         if "" in known:
             yield module, ("",)
         for first, *rest in definition.names:
             if first in DYNAMIC or "import_module" in (first, *rest):
-                what = f"{'.'.join((first, *rest))}: name in the code what it finds"
+                what = f"{'.'.join((first, *rest))}: write the name that it looks up in the code"
                 raise CannotFollow(f"{self.file(module)}: {what}")
             for other, its in definition.imports.get(first, ()):
                 yield other, (*its, *rest)
@@ -129,7 +129,7 @@ class Packages:
                 yield module, (first, *rest)
         for other, _ in definition.imports.get("*", ()):
             if self.file(other):
-                raise CannotFollow(f"{self.file(module)}: from {other} import *: name what is used")
+                raise CannotFollow(f"{self.file(module)}: from {other} import *: import by name")
 
     def _module(self, module: str) -> Mapping[str, _Definition]:
         if module not in self._read:
@@ -150,7 +150,7 @@ class _Definition:
     """The statements of a module that bind a name."""
 
     statements: tuple[ast.stmt, ...]
-    package: str  # that relative imports start from
+    package: str  # from which relative imports start
 
     @cached_property
     def code(self) -> str:
@@ -163,7 +163,7 @@ class _Definition:
 
     @cached_property
     def imports(self) -> Mapping[str, set[Target]]:
-        """What the code imports, by the name it is bound to; "*" for all of a module."""
+        """The targets that the code imports, by bound name; "*" for `import *`."""
         found: dict[str, set[Target]] = defaultdict(set)
         for node in (n for s in self.statements for n in ast.walk(s)):
             if isinstance(node, ast.Import):
@@ -178,7 +178,7 @@ class _Definition:
         return found
 
 
-@cache  # packages are read anew, but few of their files differ
+@cache  # packages are read again, but few of their files have changed
 def _definitions(text: str, package: str) -> Mapping[str, _Definition]:
     """A module's statements by the name that they bind; under "" those that bind none."""
     by_name: dict[str, list[ast.stmt]] = defaultdict(list)

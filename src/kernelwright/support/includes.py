@@ -43,7 +43,7 @@ def files(source: Path, shared: Path = INCLUDE) -> tuple[Path, ...]:
         shared: the folder of shared headers.
 
     Raises:
-        CompileError: an `#include` gives its file by a macro.
+        CompileError: an `#include` names its file by a macro.
     """
     found: dict[Path, None] = {}
     _follow(source.resolve(), folders(source, shared), found)

@@ -13,7 +13,7 @@ PATIENCE = 2.0  # seconds
 def waiting(what: str):
     """Print `what` once if the block takes longer than PATIENCE seconds."""
     timer = threading.Timer(
-        PATIENCE, lambda: print(f"kernelwright: {what} (once; kept for next time)", file=sys.stderr)
+        PATIENCE, lambda: print(f"kernelwright: {what} (once, then cached)", file=sys.stderr)
     )
     timer.daemon = True
     timer.start()

@@ -92,8 +92,8 @@ def open_executor(
     device: torch.device,
     trace: Trace,
 ) -> Callable[..., Callable]:
-    """The same for a plan with open sizes, on a GPU: a function that returns, for sizes in the
-    order of the trace, the function that runs it."""
+    """Like `executor`, for a plan with open sizes on a GPU: returns a function that takes sizes, in
+    the order of the trace, and returns the function that runs the plan for them."""
     from . import gpu_executor
 
     return gpu_executor.opened(plan, operator, specs, copies, device, trace)

@@ -91,12 +91,12 @@ def _one_mode(language: str, imitation: str) -> str:
 def _no_launcher() -> str | None:
     from . import driver
 
-    driver.launchers()  # raises, with its own words, without a driver or a C compiler
+    driver.launchers()  # raises with the reason if there is no driver or no C compiler
     return None
 
 
 def _too_old(package: str) -> str | None:
-    """Compiler interface and interpreter are known from the oldest tested version on."""
+    """Why an installed version is too old, or None: versions before the oldest tested are."""
     try:
         version = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -1,8 +1,8 @@
 """Static properties of a compiled kernel: registers, spills, shared memory, occupancy, instruction
 mix.
 
-All are read from the compiler's output and need no GPU. Instruction counts are static: of the code,
-not of its execution.
+All are read from the compiler's output and need no GPU. Instruction counts are static: they count
+the code, not what is executed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SmLimits:
 
     warps: int
     blocks: int
-    shared: int  # bytes an SM
+    shared: int  # bytes per SM
     shared_per_block: int  # bytes a block may opt in to
     registers: int = 65536
 
@@ -39,7 +39,7 @@ SM_LIMITS = {
     (10, 3): SmLimits(64, 32, 228 * 1024, 227 * 1024),
     (12, 0): SmLimits(48, 24, 100 * 1024, 99 * 1024),
 }
-_RESERVED_SHARED = 1024  # bytes a block, by the system
+_RESERVED_SHARED = 1024  # bytes per block, reserved by the system
 _SHARED_UNIT, _REGISTER_UNIT, _PARTITIONS = 128, 256, 4
 
 
@@ -60,8 +60,8 @@ class Resources:
 class Occupancy:
     """Occupancy of an SM by a launch, and the resource that limits it."""
 
-    blocks: int  # a SM
-    warps: int  # a SM
+    blocks: int  # per SM
+    warps: int  # per SM
     fraction: float
     limit: str  # "warps", "blocks", "registers" or "shared memory"
 
@@ -92,7 +92,7 @@ def capability(arch: str) -> tuple[int, int]:
     """
     found = re.fullmatch(r"sm_(\d+)(\d)[af]?", arch)
     if not found:
-        raise ValueError(f'arch: {arch!r} is no architecture; they are written like "sm_90a"')
+        raise ValueError(f'arch: {arch!r} is not an architecture; write it like "sm_90a"')
     return int(found[1]), int(found[2])
 
 
@@ -105,13 +105,13 @@ def sm_limits(arch: str) -> SmLimits:
 
 
 def resources(compiled: Compiled) -> Resources:
-    """Read from `ptxas -v`; cuobjdump's LOCAL shows no spills.
+    """The resources that `ptxas -v` reports; cuobjdump's LOCAL does not include spills.
 
     Raises:
-        ToolchainError: the log says nothing of the kernel.
+        ToolchainError: the log does not mention the kernel.
     """
     log = compiled.log
-    if compiled.ttgir:  # triton keeps no log: its own ptxas says it again
+    if compiled.ttgir:  # triton keeps no log, so its ptxas is run again
         _, log = tools.assemble(compiled.ptx, compiled.arch, tools.tritons_ptxas(compiled.arch))
     part = log.partition(f"Compiling entry function '{compiled.name}'")[2]
     part = part.partition("Compiling entry function")[0]
@@ -143,7 +143,7 @@ def occupancy(arch: str, threads: int, registers: int, shared: int) -> Occupancy
     sm = sm_limits(arch)
     warps = -(-threads // 32)
     by = {"warps": sm.warps // warps, "blocks": sm.blocks}
-    # a warp's registers come in units, from the file of one of the SM's four partitions
+    # a warp's registers are allocated in units from one of the SM's four register files
     a_warp = -(-registers * 32 // _REGISTER_UNIT) * _REGISTER_UNIT
     if a_warp:
         held = sm.registers // _PARTITIONS // a_warp * _PARTITIONS
@@ -156,7 +156,7 @@ def occupancy(arch: str, threads: int, registers: int, shared: int) -> Occupancy
 
 
 def sass(compiled: Compiled) -> str:
-    """The kernel's machine code, disassembled; other kernels of the cubin left out."""
+    """The kernel's machine code, disassembled; without the cubin's other kernels."""
     sections = re.split(r"(?m)^//-+ +(\S+) +-+$", tools.disassemble(compiled.cubin))
     for name, text in zip(sections[1::2], sections[2::2], strict=True):
         if name == f".text.{compiled.name}":

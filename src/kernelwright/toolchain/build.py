@@ -47,7 +47,7 @@ class Tensors:
             known = {**self.inputs, **self.outputs, **self.scratch, **self.constants}
             found = known.get(name)
         if not isinstance(found, TensorSpec):
-            raise ToolchainError(f"a plan names {name!r}, which is no tensor of the call")
+            raise ToolchainError(f"a plan names {name!r}, which is not a tensor of the call")
         return found
 
     def _mapped(self, map: TensorMap) -> TensorSpec:
@@ -70,15 +70,15 @@ class Tensors:
         for name in pointers.lists:
             found = self.inputs.get(name)
             if not isinstance(found, (list, tuple)) or not found:
-                raise ToolchainError(f"a plan points to {name!r}, which is no list of the call")
+                raise ToolchainError(f"a plan points to {name!r}, which is not a list of the call")
             lengths.add(len(found))
         if len(lengths) != 1:
-            raise ToolchainError(f"a plan points to {pointers.lists}, which have several lengths")
+            raise ToolchainError(f"a plan points to {pointers.lists}, which have different lengths")
         return lengths.pop()
 
 
 def name_of(kernel: CudaKernel | TritonKernel | NumbaKernel) -> str:
-    """What a kernel is called in messages and listings."""
+    """The name of a kernel in messages and listings."""
     return kernel.name if isinstance(kernel, CudaKernel) else kernel.fn.__name__
 
 
@@ -95,8 +95,8 @@ def compile(step: Launch, tensors: Tensors, arch: str) -> Compiled:
     """The kernel of one launch for `arch`.
 
     Raises:
-        CompileError: the compiler refuses it. ToolchainError: a compiler or header is missing, or
-            the plan's arguments are not the kernel's.
+        CompileError: the compiler rejects it. ToolchainError: a compiler or header is missing, or
+            the plan's arguments do not match the kernel's parameters.
     """
     kernel = step.kernel
     if isinstance(kernel, CudaKernel):

@@ -21,7 +21,7 @@ FLAGS = ("-O2", "-fPIC", "-shared", "-std=c11")
 
 
 def compiler() -> list[str] | None:
-    """The C compiler's command: CC, or cc, gcc or clang from PATH; None where there is none."""
+    """The C compiler's command: CC, or cc, gcc or clang from PATH; None if there is none."""
     if os.environ.get("CC"):
         return shlex.split(os.environ["CC"])
     found = next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
@@ -33,7 +33,7 @@ def module(file: str = "launcher") -> ModuleType:
     """The extension module kernelwright_<file>, not yet connected to torch or the driver.
 
     Raises:
-        ToolchainError: no compiler, or no Python.h. CompileError: the compiler refuses.
+        ToolchainError: there is no compiler or no Python.h. CompileError: compilation fails.
     """
     name, path = f"kernelwright_{file}", _built(file)
     loader = importlib.machinery.ExtensionFileLoader(name, str(path))

@@ -30,8 +30,8 @@ class Compiled:
         arch: "sm_90a".
         log: the compiler's output, with that of `ptxas -v` if it was used.
         ttgir: Triton's GPU IR, "" for other languages.
-        shared: dynamic shared memory in bytes that the compiler asks for (Triton).
-        threads: threads of a block where the compiler decides (Triton), else 0.
+        shared: dynamic shared memory in bytes that the compiler requires (Triton).
+        threads: threads of a block if the compiler determines them (Triton), else 0.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Compiled:
     threads: int = 0
 
     def files(self) -> dict[str, bytes]:
-        """As the cache keeps it."""
+        """The files under which it is cached."""
         facts = {k: v for k, v in asdict(self).items() if k not in ("cubin", "ptx", "ttgir")}
         return {
             "kernel.cubin": self.cubin,
@@ -67,7 +67,7 @@ def hidden_parameters(compiled: Compiled, kinds: tuple[str, ...]) -> int:
     """How many pointer parameters the compiler appended to the kernel's own.
 
     Args:
-        kinds: of the arguments that the plan passes, as `Launch.kinds` names them.
+        kinds: the kinds of the arguments that the plan passes, from `Launch.kinds`.
 
     Raises:
         ToolchainError: the plan's arguments do not match the kernel's parameters. A launch would
@@ -91,7 +91,7 @@ def hidden_parameters(compiled: Compiled, kinds: tuple[str, ...]) -> int:
 
 
 def struct_sizes(compiled: Compiled) -> list[int]:
-    """Bytes of each parameter that is a struct, or of less than 32 bits, in order."""
+    """Sizes in bytes of the parameters that are structs or smaller than 32 bits, in order."""
     entry = re.search(rf"\.entry\s+{re.escape(compiled.name)}\s*\(([^)]*)\)", compiled.ptx)
     found = re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.[bus](8|16)\s+[\w$%]+(?:\[(\d+)\])?",
                        entry[1] if entry else "")  # fmt: skip

@@ -26,7 +26,7 @@ from kernelwright.support.errors import ToolchainError
 
 from . import interpreter, redzones
 
-NOT_EMULATED = "wgmma and TMA are not emulated: on a GPU"
+NOT_EMULATED = "wgmma and TMA are not emulated: needs a GPU"
 
 
 def executor(
@@ -115,7 +115,7 @@ def _unable(kernel: CudaKernel | TritonKernel | NumbaKernel) -> str | None:
 
 
 def _plain(name: str, spec: TensorSpec, device: str, *, result=True, zero=False):
-    """Allocates as a guard does, with nothing around."""
+    """Allocates like `redzones.Guard.empty`, without red zones."""
     t = torch.empty_strided(spec.shape, spec.strides, dtype=spec.dtype, device=device)
     return t.zero_() if zero else t
 
@@ -137,7 +137,7 @@ def _launcher(step: Launch) -> Callable:
 
 
 def _table(pointers: Pointers, values: dict[str, Any]) -> torch.Tensor:
-    """Room for a table of addresses."""
+    """Memory for a table of addresses."""
     return torch.empty((len(values[pointers.lists[0]]), len(pointers.lists)), dtype=torch.int64)
 
 

@@ -13,7 +13,7 @@ from kernelwright.support.errors import ToolchainError
 from . import c_extensions
 from .compiled import Compiled
 
-SHARED_WITHOUT_OPT_IN = 48 * 1024  # bytes a block may use without asking
+SHARED_WITHOUT_OPT_IN = 48 * 1024  # bytes a block may use without opting in
 PORTABLE_CLUSTER = 8
 _SHARED_SIZE, _MAX_DYNAMIC_SHARED, _NON_PORTABLE_CLUSTER = 1, 8, 14  # CUfunction_attribute
 
@@ -38,7 +38,7 @@ _SIGNATURES = {
         *(c_int, c_int, c_int, c_int),
     ),
 }
-# What launcher.c calls itself, in the order of its set_driver.
+# Functions that launcher.c calls directly, in the order of set_driver's parameters.
 _FOR_LAUNCHER = (
     "cuLaunchKernelEx",
     "cuCtxGetCurrent",
@@ -119,14 +119,14 @@ def current(index: int):
 
 
 _functions: dict[tuple[bytes, str, int], int] = {}
-_shared: dict[int, int] = {}  # dynamic shared memory that each function may use by now
+_shared: dict[int, int] = {}  # dynamic shared memory allowed so far, by function
 
 
 def function(compiled: Compiled, index: int, shared: int, cluster: int) -> int:
-    """The kernel's handle on a device, allowed `shared` bytes and clusters of that size.
+    """The kernel's handle on a device, with `shared` bytes and clusters of that size allowed.
 
     Raises:
-        ToolchainError: the driver refuses the cubin, or that much shared memory.
+        ToolchainError: the driver rejects the cubin, or that much shared memory.
     """
     lib = library()
     key = (compiled.cubin, compiled.name, index)

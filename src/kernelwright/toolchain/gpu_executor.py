@@ -1,8 +1,8 @@
 """The function that runs a plan on a GPU, generated for the plan.
 
-A call should cost little more than its allocations and launches. Everything determined by the
-signature is computed here, or for open sizes when they are bound, and the generated source contains
-only the rest. `source_of` shows it.
+A call should cost little more than its allocations and launches. Everything that is determined by
+the signature is computed here; values that depend on open sizes are computed when the sizes are
+bound. The generated source contains only the rest. `source_of` returns it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def executor(
 
     Raises:
         CompiledDuringCapture: the current stream is being captured.
-        ToolchainError: as `build.compile` and `driver.function` say.
+        ToolchainError: see `build.compile` and `driver.function`.
     """
     return opened(plan, operator, specs, copies, device, Trace({}))()
 
@@ -64,11 +64,11 @@ def opened(
     device: torch.device,
     trace: Trace,
 ) -> Callable[..., Callable]:
-    """`bind(*sizes)`, which returns the function of the operator's arguments for these sizes. What
-    is not open is computed here; what is, when it is bound.
+    """`bind(*sizes)`, which returns the function of the operator's arguments for these sizes.
+    Values that depend on open sizes are computed when they are bound, all others here.
 
     Raises:
-        as `executor`.
+        See `executor`.
     """
     refuse_capture(operator.name)
     if device.index is None:
@@ -118,10 +118,10 @@ def source_of(
     """Source of `run(...)`. Its workspace is one allocation, which holds every scratch tensor.
 
     Args:
-        index: of the device that holds the call's tensors.
-        several: the machine has other GPUs, one of which may be the current device.
+        index: the index of the device that holds the call's tensors.
+        several: whether the machine has other GPUs, one of which may be the current device.
         guarded: allocate with red zones.
-        sizes: names the open ones.
+        sizes: gives the source of sizes, by name if they are open.
     """
     known = sizes or Sizes()
     listed = ", ".join(a.name for a in operator.args)
@@ -168,8 +168,8 @@ def source_of(
 
 
 class Sizes:
-    """Sizes as source. Of one that is open, its name; `lines` computes it when a plan is bound, and
-    after the sizes what else is `bound`, by name."""
+    """Writes sizes as source text: an open size as a name. `lines` are the statements that compute
+    the open sizes when a plan is bound and then the values in `bound`, by name."""
 
     def __init__(self):
         self._names: dict[str, str] = {}
@@ -198,27 +198,27 @@ def _expression(
     maps: list[TensorMap],
     known: Sizes,
 ) -> str | None:
-    """What a call passes for a kernel's argument; None if the launcher holds it. `names` has the
-    arguments whose values are already known."""
+    """The source of what a call passes for a kernel's argument, or None if the launcher stores the
+    value. `names` maps arguments whose values are already computed to their names."""
     if isinstance(argument, TensorMap):
         return f"map{maps.index(argument)}[{_expression(argument.tensor, names, maps, known)}]"
     if isinstance(argument, Scalar):
         if isinstance(argument.value, OpenSize):
             return known(argument.value)
-        if isinstance(argument.value, bytes):  # the launcher holds its size
+        if isinstance(argument.value, bytes):  # the launcher stores its size
             return repr(argument.value)
         return argument.value if isinstance(argument.value, str) else None
     return names.get(argument) or f"{argument}.data_ptr()"
 
 
 def _pointers(plan: Plan) -> tuple[Pointers, ...]:
-    """The plan's Pointers arguments, each once."""
+    """The plan's Pointers arguments, without duplicates."""
     found = (a for step in plan.launches for a in step.args if isinstance(a, Pointers))
     return tuple(dict.fromkeys(found))
 
 
 def _maps(plan: Plan) -> list[TensorMap]:
-    """The plan's TensorMap arguments, each once. They may have open sizes, which have no hash."""
+    """The plan's TensorMap arguments, without duplicates. Open sizes in them have no hash."""
     found: list[TensorMap] = []
     for a in (a for step in plan.launches for a in step.args):
         if isinstance(a, TensorMap) and a not in found:
@@ -237,8 +237,8 @@ def _launcher(step, tensors: Tensors, device: torch.device) -> Callable:
     cluster = getattr(step.kernel, "cluster", 1)
     if step.grid[0] % cluster:
         raise ToolchainError(
-            f"{build.name_of(step.kernel)}: a grid of {step.grid[0]} blocks is no whole number of "
-            f"clusters of {cluster}"
+            f"{build.name_of(step.kernel)}: a grid of {step.grid[0]} blocks is not a multiple of "
+            f"the cluster of {cluster}"
         )
     compiled = build.compile(step, tensors, gpu.arch)
     kinds = step.kinds
@@ -255,7 +255,7 @@ def _launcher(step, tensors: Tensors, device: torch.device) -> Callable:
         block,
         shared,
         cluster,
-        # graphs record it from CUDA 12.3 on
+        # CUDA graphs can record it since CUDA 12.3
         step.overlaps and gpu.capability >= (9, 0) and driver.version() >= (12, 3),
         (*parameters, *[("p", 0)] * hidden),
         _open(step.grid),
@@ -263,8 +263,8 @@ def _launcher(step, tensors: Tensors, device: torch.device) -> Callable:
 
 
 def _fixed(argument: str | Scalar | Pointers | TensorMap) -> int | float | None:
-    """What the launcher holds of an argument: its value, a struct's or tensor map's size, or
-    nothing."""
+    """The part of an argument that the launcher stores: its value, the size of a struct or tensor
+    map, or None."""
     if isinstance(argument, TensorMap):
         return TENSOR_MAP_BYTES
     if isinstance(argument, Scalar) and isinstance(argument.value, bytes):

@@ -10,7 +10,7 @@ from functools import cache
 from kernelwright.contract import Launch, Scalar, TritonKernel
 from kernelwright.support.errors import ToolchainError
 
-GLUON = "Gluon has no interpreter: on a GPU"
+GLUON = "Gluon has no interpreter: needs a GPU"
 # The interpreter keeps the program's index in one global object.
 _lock = threading.Lock()
 
@@ -41,7 +41,7 @@ def activate() -> None:
 
 def unable(kernel: TritonKernel) -> str | None:
     """Why a kernel cannot be interpreted, or None."""
-    # interpreted functions are of a type of their own; Gluon's stay what they are
+    # interpreted functions have their own type; Gluon functions keep the compiled type
     return GLUON if getattr(kernel.fn, "is_gluon", bool)() else None
 
 

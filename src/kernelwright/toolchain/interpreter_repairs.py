@@ -3,9 +3,9 @@
 The interpreter stores a bfloat16 as the uint16 of its bits and computes with those as integers:
 sums, products and `tl.dot` are silently wrong, and a bfloat16 constant is an error. It truncates
 where a GPU rounds to nearest even, propagates a NaN in `tl.maximum` where a GPU does not, rounds
-`tl.fma` twice, implements no function of libdevice, and needs a driver's timings to autotune. It
-patches the whole language at every call of a function, and builds a table of all dtypes whenever it
-looks one up. This applies to Triton 3.6 and 3.7; what a later version fixes is left alone (FIXED).
+`tl.fma` twice, does not implement libdevice, and needs a driver's timings to autotune. It patches
+the whole language at every call of a function, and builds a table of all dtypes for each lookup.
+This applies to Triton 3.6 and 3.7; what a later version fixes is not patched (FIXED).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from . import libdevice
 
 VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
-#: By fix: the first version of triton that does not need it.
+#: For each fix: the first version of triton that does not need it.
 FIXED = {"maximum": (3, 8), "fma": (3, 9), "bfloat16 constant": (3, 9)}
 
 _ELEMENTWISE = ("binary_op", "unary_op", "ternary_op", "create_fabs", "create_rsqrt", "create_erf",
@@ -63,12 +63,12 @@ def apply() -> None:
 
 
 def to_float32(bits: np.ndarray) -> np.ndarray:
-    """bfloat16, as uint16, in float32."""
+    """Convert bfloat16, stored as uint16, to float32."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def to_bfloat16(x: np.ndarray) -> np.ndarray:
-    """float32 rounded to nearest even bfloat16, as uint16. NaN becomes the one that GPUs make."""
+    """Round float32 to nearest even bfloat16, stored as uint16, with the NaN bits of GPUs."""
     bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
     return np.where(np.isnan(x), 0x7FFF, rounded).astype(np.uint16)
@@ -136,9 +136,9 @@ def _dot(dot):
 
 def _know_libdevice() -> None:
     """Make libdevice's functions callable in interpreted kernels. The function objects themselves
-    are changed, because modules may already have imported them. Those of `cuda.libdevice` need a
-    compiler's semantic; those of `extra.libdevice` are stubs that a compiler replaces by the
-    former."""
+    are changed, because modules may already have imported them. The functions of `cuda.libdevice`
+    need a compiler's semantic object; those of `extra.libdevice` are stubs that a compiler replaces
+    by the former."""
     for name, fn in vars(cuda).items():
         if tl.core.is_builtin(fn):
             fn.__code__ = _calls_original(None).__code__
@@ -154,7 +154,7 @@ def _stub(*args, _call: Callable):
 
 
 def _calls_original(fn):
-    """The inner function has its original in a cell of its closure, as a builtin's wrapper does."""
+    """Like a builtin's wrapper, the inner function has the original in a cell of its closure."""
 
     def builtin(*args, _call: Callable, _semantic=None):
         return _call(fn, args)
@@ -187,8 +187,8 @@ def _known(dtype_of):
 
 
 class _Language:
-    """The changes that a launch has made to triton.language, under each name that modules use for
-    it.
+    """The changes that a launch has made to triton.language, under each of the names by which
+    modules refer to it.
 
     `patch` changes what the given function refers to, and returns how to undo it. It is called for
     every kernel and every function that a kernel calls; after the first call of a launch, nothing
@@ -208,7 +208,7 @@ class _Language:
         return self
 
     def restore(self) -> None:
-        """The end of the launch."""
+        """Undo the changes at the end of a launch."""
         self._prepared.clear()
         while self._scopes:
             self._scopes.pop().restore()

@@ -1,10 +1,10 @@
 """CUDA's device library for Triton's interpreter, which does not implement it.
 
-`FUNCTIONS` has each function by its name in `triton.language.extra.libdevice`, on float64 tensors
-unless noted otherwise. An interpreted result is therefore the exact one rounded once, whereas a
-GPU's may differ by the few ulp that the CUDA Programming Guide allows (more for the fast_
-functions). Other rounding modes and bit functions are not implemented; a kernel that uses one gets
-an error.
+`FUNCTIONS` maps names in `triton.language.extra.libdevice` to functions of float64 tensors, unless
+noted otherwise. An interpreted result is therefore the exact one rounded once, whereas a GPU's
+result may differ from it by the few ulp that the CUDA Programming Guide allows (more for the fast_
+functions). Other rounding modes and bit functions are not implemented; a kernel that uses one
+raises an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Function = Callable[..., torch.Tensor]
 
 
 def _away_from_zero(x: torch.Tensor) -> torch.Tensor:
-    """Rounds halves away from zero, like C's `round`."""
+    """Round halfway cases away from zero, like C's `round`."""
     return torch.where((x - x.trunc()).abs() >= 0.5, x.trunc() + x.sign(), x.trunc())
 
 
@@ -37,7 +37,7 @@ def _cbrt(x: torch.Tensor) -> torch.Tensor:
 
 
 def _remainder(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """IEEE 754's: the quotient is rounded to the nearest even."""
+    """The IEEE 754 remainder: the quotient is rounded to nearest even."""
     even = torch.from_numpy(np.rint((x / y).numpy()))
     exact = torch.fmod(x, y)
     near = torch.where(exact.abs() * 2 > y.abs(), exact - y.abs() * exact.sign(), exact)
@@ -66,7 +66,7 @@ def _norm(*x: torch.Tensor) -> torch.Tensor:
     return torch.linalg.vector_norm(torch.stack(x), dim=0)
 
 
-#: Every function that is known, by its name.
+#: All implemented functions, by name.
 FUNCTIONS: dict[str, Function] = {
     # rounding and signs
     "abs": torch.abs, "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc,
@@ -112,10 +112,10 @@ FUNCTIONS: dict[str, Function] = {
 def computed(name: str, arguments: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
     """A function's result in a dtype.
 
-    Raises NotImplementedError, naming the function, where it is not known.
+    Raises NotImplementedError, naming the function, if it is not implemented.
     """
     if name not in FUNCTIONS:
-        raise NotImplementedError(f"libdevice.{name} is not known without a GPU")
+        raise NotImplementedError(f"libdevice.{name} is not implemented without a GPU")
     out = FUNCTIONS[name](*(torch.from_numpy(_wide(a)) for a in arguments))
     return out.numpy().astype(dtype)
 

@@ -18,7 +18,7 @@ _compile_only = False
 
 @cache
 def has_gpu() -> bool:
-    """True where PyTorch sees a CUDA device."""
+    """True if PyTorch can use a CUDA device."""
     import torch
 
     return torch.cuda.is_available()
@@ -41,5 +41,5 @@ def compile_only() -> None:
 
 
 def compiling() -> bool:
-    """True where Triton and Numba compile for a GPU in this process."""
+    """True if Triton and Numba compile for a GPU in this process."""
     return _compile_only or has_gpu()

@@ -73,7 +73,7 @@ def launcher(step: Launch, tensors, device: torch.device) -> Callable:
     specs = [None if isinstance(a, Scalar) else tensors[a] for a in step.args]
     jitted = _jit(kernel.fn)
     with cuda.gpus[device.index], waiting(f"compiling {kernel.fn.__name__}"):
-        jitted.compile(_signature(step, tensors))  # now, and not during a capture
+        jitted.compile(_signature(step, tensors))  # here, because a capture cannot compile
     configured: dict[int, Any] = {}
 
     def launch(stream: int, *given):
@@ -116,7 +116,7 @@ def compile(kernel: NumbaKernel, step: Launch, tensors, arch: str) -> Compiled:
                 kernel.fn, types.void(*signature), cc=divmod(capability, 10), lineinfo=True
             )
     except Exception as e:  # numba's errors have no common type
-        raise CompileError(f"numba refused {kernel.fn.__name__} for {arch}:\n{e}") from e
+        raise CompileError(f"numba rejected {kernel.fn.__name__} for {arch}:\n{e}") from e
     name = ptx.split(".entry", 1)[1].split("(", 1)[0].strip()
     cubin, log = tools.assemble(ptx, arch)
     return Compiled(name=name, arch=arch, cubin=cubin, ptx=ptx, log=log)
@@ -152,7 +152,7 @@ class _Memory:
 
 def _code(dtype: torch.dtype) -> str:
     if dtype not in TYPES:
-        raise ToolchainError(f"numba has no {dtype}; the rung's supports() should have said so")
+        raise ToolchainError(f"numba has no {dtype}; the rung's supports() should have rejected it")
     return TYPES[dtype]
 
 

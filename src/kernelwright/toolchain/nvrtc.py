@@ -25,7 +25,7 @@ def compile(kernel: CudaKernel, arch: str) -> Compiled:
     """`kernel` for `arch` ("sm_90a"), from the cache if its sources have not changed.
 
     Raises:
-        CompileError: with NVRTC's log, which names file and line.
+        CompileError: compilation fails; the message is NVRTC's log with file and line.
         ToolchainError: NVRTC or the CUDA headers are not installed.
     """
     key = cache.key(
@@ -70,7 +70,7 @@ def _compile(kernel: CudaKernel, arch: str) -> Compiled:
 
 
 def _first_error(log: str, code) -> str:
-    """ "kernel.cu:2: cannot open source file "x.h"" of NVRTC's log."""
+    """The first error in NVRTC's log: kernel.cu:2: cannot open source file "x.h"."""
     found = re.search(r"^(\S[^\n(]*)\((\d+)\): (?:catastrophic )?error: (.*)$", log, re.M)
     return f"{Path(found[1]).name}:{found[2]}: {found[3]}" if found else f"NVRTC: {code.name}"
 
@@ -101,7 +101,7 @@ def version() -> tuple[int, int]:
         code, major, minor = nvrtc.nvrtcVersion()
     except ImportError:
         raise ToolchainError("cuda-bindings is not installed: pip install cuda-bindings") from None
-    except RuntimeError as e:  # cuda-bindings: the library is not found
+    except RuntimeError as e:  # raised by cuda-bindings if it does not find the library
         raise ToolchainError(
             f"NVRTC is not installed: pip install nvidia-cuda-nvrtc ({e})"
         ) from None
@@ -115,7 +115,7 @@ def include_folders() -> tuple[Path, ...]:
     system's; a set of NVRTC's version is preferred.
 
     Raises:
-        ToolchainError: naming the missing file and the package that has it.
+        ToolchainError: a file is missing; the message names it and the package that has it.
     """
     complete = [f for f in map(_with_cccl, _candidates()) if not _lacks(f)]
     if not complete:

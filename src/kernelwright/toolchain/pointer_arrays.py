@@ -1,4 +1,4 @@
-"""Lists of tensors: keys under which plans are the same, and arrays of the elements' addresses."""
+"""Lists of tensors: keys that identify equal plans, and arrays of the elements' addresses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def describer() -> Callable[[list[torch.Tensor]], Hashable]:
 
 
 def describe(tensors: list[torch.Tensor]) -> tuple:
-    """The same in Python, ten times slower."""
+    """The Python version of `describer`'s function, ten times slower."""
     return tuple((t.dtype, t.shape, t.stride(), t.get_device(), t.data_ptr() & 15) for t in tensors)
 
 

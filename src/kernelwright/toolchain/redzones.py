@@ -20,9 +20,9 @@ import torch
 from kernelwright.contract import TensorSpec
 from kernelwright.contract.layout import REDZONE
 
-ALIGNMENT = 512  # the caching allocator's; REDZONE keeps it
+ALIGNMENT = 512  # of the caching allocator; REDZONE is a multiple of it
 
-# Bit patterns that no kernel writes: NaNs with a payload for floats, large numbers for integers.
+# Bit patterns that kernels do not write: NaNs with a payload for floats, large integers.
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _POISON = {
     torch.float64: 0x7FFDA5A5A5A5A5A5,
@@ -52,8 +52,8 @@ class Guard:
         self._given: list[_Allocation] = []
 
     def empty(self, name: str, spec: TensorSpec, device, *, result=True, zero=False):
-        """A poisoned tensor between red zones. `result`: a kernel must write all of it; `zero`:
-        filled with zeros instead, which kernels must leave zero."""
+        """A tensor between red zones, filled with the poison value. `result`: a kernel must write
+        all of it. `zero`: it is filled with zeros instead, and kernels must leave it zero."""
         poison, integer = _poison(spec.dtype)
         extent = 1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))
         extent = extent if spec.numel() else 0
@@ -73,15 +73,15 @@ class Guard:
 
 @contextmanager
 def guarded():
-    """Runners bound inside the block allocate through a guard: that of the block in which they are
-    called or, outside of any block, the one under which they were bound."""
+    """Runners bound inside the block allocate through a guard. The guard is that of the block in
+    which they are called or, outside of any block, of the block in which they were bound."""
     with _active(Guard()) as guard:
         assert guard is not None
         yield guard
 
 
 def unguarded():
-    """Runners bound inside the block allocate without a guard: those that are kept for later."""
+    """Runners bound inside the block allocate without a guard, because they are kept for later."""
     return _active(None)
 
 
@@ -96,7 +96,7 @@ def _active(guard: Guard | None):
 
 
 def allocator():
-    """`empty` of the guard that applies to a call of a runner bound now."""
+    """`Guard.empty` for a runner that is bound now: of the guard active during the call, or now."""
     bound_under = active
 
     def empty(*args, **options):
@@ -124,7 +124,7 @@ def _problem(a: _Allocation) -> str | None:
                 f"the nearest {near * size} bytes away"
             )
     if a.zero and bool((a.tensor != 0).any()):
-        return f"{a.name}: scratch that must be left zero is not"
+        return f"{a.name}: workspace that must be left zero is not zero"
     return unwritten(a.name, a.tensor) if a.result else None
 
 

@@ -15,7 +15,7 @@ from kernelwright.contract.tensor_map import MOST_DIMENSIONS
 from . import driver
 from .build import Tensors
 
-MOST = 1024  # of one argument that are kept
+MOST = 1024  # layouts of one argument whose encodings are kept
 
 # CUtensorMapDataType. Only the zero fill outside a tensor depends on the type, and zero has the
 # same bits in all of them, so an 8-bit float uses the unsigned integer of its size.
@@ -38,19 +38,19 @@ _LAYOUT = struct.Struct("10Q10I2i2I")  # launcher.c's Layout
 def encoder(
     map: TensorMap, tensors: Tensors, device: torch.device
 ) -> Callable[[tuple[tuple[int, ...], ...]], Encoded]:
-    """The encodings of a TensorMap for its (shape, strides, box), of which some may be open. Those
-    of equal ones are kept together."""
-    assert tensors[map].align >= 16 and device.index is not None  # what looking it up checks
+    """A function of a TensorMap's (shape, strides, box), some of which may be open: the encodings
+    for them. Encodings of equal layouts are shared."""
+    assert tensors[map].align >= 16 and device.index is not None  # `Tensors` checks the alignment
     index = device.index
     return lru_cache(MOST)(lambda layout: Encoded(map, layout, index))
 
 
 class Encoded(dict[int, bytes]):
     """The encodings of one TensorMap by the tensor's address. A call with a known address costs
-    only a look-up, and PyTorch's allocator keeps returning the same addresses.
+    only a lookup, and PyTorch's allocator returns the same addresses again and again.
 
     Raises:
-        ToolchainError: on look-up, if the driver rejects the map or the address.
+        ToolchainError: on lookup, if the driver rejects the map or the address.
     """
 
     def __init__(self, map: TensorMap, layout: tuple[tuple[int, ...], ...], index: int):

@@ -17,7 +17,7 @@ def module() -> ModuleType:
     """tensors.c, built and connected to PyTorch.
 
     Raises:
-        ToolchainError: as `native.module` says.
+        ToolchainError: see `c_extensions.module`.
     """
     made = c_extensions.module("tensors")
     made.set_exchange(torch.Tensor.__dlpack_c_exchange_api__)
@@ -37,7 +37,7 @@ def finder(
 
     Args:
         kinds: one letter per argument, as defined in tensors.c.
-        bound: returns the function that runs calls with such arguments and rung.
+        bound: returns the function that runs calls with arguments like these and this rung.
         run: runs a call, given its arguments and rung.
     """
     return module().Finder(kinds, bound, run) if in_c() else None

@@ -16,7 +16,7 @@ from kernelwright.support.errors import CompileError, ToolchainError
 
 @cache
 def find(name: str) -> tuple[Path, tuple[int, int]]:
-    """The newest tool of that name and its CUDA version: the CUDA toolkit's or a wheel's.
+    """The newest tool of that name, from the CUDA toolkit or a wheel, and its CUDA version.
 
     Raises:
         ToolchainError: there is none.
@@ -58,8 +58,8 @@ def pathfinder() -> ModuleType:
 
 
 def _candidates(name: str) -> list[Path]:
-    """Paths of a tool: what cuda-pathfinder finds, then what it does not search: the PATH, toolkits
-    in the usual folders, and triton's own tools."""
+    """Paths of a tool: the one that cuda-pathfinder finds, then the places that it does not search:
+    the PATH, toolkits in the usual folders, and triton's own tools."""
     toolkit = shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin")
     found = [pathfinder().find_nvidia_binary_utility(name), toolkit]
     triton = importlib.util.find_spec("triton")
@@ -82,10 +82,10 @@ def tritons_ptxas(arch: str) -> Path:
 
 
 def assemble(ptx: str, arch: str, tool: Path | None = None) -> tuple[bytes, str]:
-    """(cubin, log of `ptxas -v`) of PTX text, by the newest ptxas or by the one given.
+    """(cubin, log of `ptxas -v`) of PTX text, assembled by the newest ptxas or by `tool`.
 
     Raises:
-        CompileError: with ptxas's message.
+        CompileError: ptxas rejects the text; the message is ptxas's.
     """
     tool = tool or find("ptxas")[0]
     with tempfile.TemporaryDirectory() as folder:
@@ -97,15 +97,15 @@ def assemble(ptx: str, arch: str, tool: Path | None = None) -> tuple[bytes, str]
             text=True,
         )
         if done.returncode:
-            raise CompileError(f"{tool} refused the PTX for {arch}:\n{done.stderr.strip()}")
+            raise CompileError(f"{tool} rejected the PTX for {arch}:\n{done.stderr.strip()}")
         return out.read_bytes(), done.stderr.strip()
 
 
 def disassemble(cubin: bytes) -> str:
-    """SASS of a cubin.
+    """The SASS of a cubin.
 
     Raises:
-        ToolchainError: nvdisasm does not know the cubin's architecture or format.
+        ToolchainError: nvdisasm does not support the cubin's architecture or format.
     """
     tool, _ = find("nvdisasm")
     with tempfile.TemporaryDirectory() as folder:

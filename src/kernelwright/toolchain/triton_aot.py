@@ -12,7 +12,7 @@ from kernelwright.support.errors import CompileError, ToolchainError
 from . import tools
 from .compiled import Compiled
 
-# (type in Triton's signature, divisible by 16), one for each argument that is no constexpr
+# (type in Triton's signature, divisible by 16), one for each argument that is not a constexpr
 Kinds = tuple[tuple[str, bool], ...]
 
 TYPES = {
@@ -35,7 +35,7 @@ TYPES = {
 SCALARS = {"i32": "i32", "i64": "i64", "f32": "fp32", "f64": "fp64"}
 
 _made: dict[tuple, Compiled] = {}
-_alone = threading.Lock()  # triton's folder for what it compiles is one for the process
+_alone = threading.Lock()  # triton has one compilation folder per process
 
 
 def compile(kernel: TritonKernel, kinds: Kinds, arch: str) -> Compiled:
@@ -45,7 +45,7 @@ def compile(kernel: TritonKernel, kinds: Kinds, arch: str) -> Compiled:
     on them belongs in `TritonKernel.constexprs`, which the interpreter uses too.
 
     Raises:
-        CompileError: with triton's message.
+        CompileError: compilation fails; the message is triton's.
         ToolchainError: triton interprets in this process.
     """
     import triton
@@ -95,13 +95,13 @@ def _compiled(source, options: dict, arch: str) -> Compiled:
     name = source.fn.__name__
     target = GPUTarget("cuda", int("".join(filter(str.isdigit, arch))), 32)
     try:
-        # triton's own cache would store all of it a second time, without checksums; what other
-        # threads compile meanwhile goes here too
+        # triton's own cache would store all files a second time, without checksums; files that
+        # other threads compile meanwhile go here too
         with _alone, triton.knobs.cache.scope():
             triton.knobs.cache.dir = str(cache.of_process())
             made = triton.compile(source, target=target, options=options)
-    except Exception as e:  # every stage of triton raises types of its own
-        raise CompileError(f"triton refused {name} for {arch}:\n{e}") from e
+    except Exception as e:  # each stage of triton raises its own types
+        raise CompileError(f"triton rejected {name} for {arch}:\n{e}") from e
     facts = made.metadata
     if facts.global_scratch_size:
         raise ToolchainError(
@@ -124,7 +124,7 @@ def specialised(kernel: TritonKernel, kinds: Kinds) -> tuple[dict, dict, dict]:
     them are divisible by 16, and options.
 
     Raises:
-        ToolchainError: the plan's arguments are not the kernel's.
+        ToolchainError: the plan's arguments do not match the kernel's parameters.
     """
     signature, attributes = {}, {}
     rest = iter(kinds)

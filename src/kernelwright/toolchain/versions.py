@@ -6,7 +6,7 @@ import importlib.metadata
 import warnings
 from functools import cache
 
-#: As constraints/ pins them.
+#: As pinned in constraints/.
 TESTED = {"torch": ("2.11", "2.13", "2.15"), "triton": ("3.6", "3.7", "3.9")}
 
 

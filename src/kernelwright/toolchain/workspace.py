@@ -2,9 +2,9 @@
 
 Some workspace must be zero when a kernel starts and is left zero by it, so that no call needs a
 memset. Calls on one stream run one after another and share this workspace. Captured calls cannot
-share it, because a graph may be replayed on any stream, concurrently with anything. Each capture
-therefore gets its own part of memory that was zeroed before the capture began and is kept until the
-process ends, since the graph may live that long.
+share it, because a graph may be replayed on any stream, concurrently with other work. Each capture
+therefore gets its own part of memory that was zeroed before the capture began. This memory is kept
+until the process ends, since the graph may live that long.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Arena:
     def reserve(self, size: int) -> None:
         if not capturing() and self.free < max(size, _CHUNK // 2):
             chunk = torch.zeros(kept_ready(size), dtype=torch.uint8, device=self.device)
-            torch.cuda.current_stream(self.device).synchronize()  # zero for every stream
+            torch.cuda.current_stream(self.device).synchronize()  # zero for all streams
             self.chunks.append(chunk)
             self.next, self.free = chunk.data_ptr(), chunk.numel()
 
@@ -60,7 +60,7 @@ _arenas: dict[int, _Arena] = {}
 
 
 class ZeroScratch:
-    """The start of a plan's zeroed workspace, for a stream."""
+    """The address of a plan's zeroed workspace on a stream."""
 
     def __init__(self, size: int, device: torch.device):
         self.size, self.device = size, device
@@ -79,8 +79,8 @@ class ZeroScratch:
     def _make(self, stream: int, capture: int) -> int:
         start = self.arena.take(self.size) if capture else None
         if start is None:
-            # Outside of captures: zeroed once, in the stream's order. In a capture whose arena is
-            # used up: a memset in the graph.
+            # Outside of captures, the memory is zeroed once, in the stream's order. In a capture
+            # whose arena is used up, a memset is added to the graph.
             fresh = torch.zeros(self.size, dtype=torch.uint8, device=self.device)
             self.kept.append(fresh)
             start = fresh.data_ptr()

@@ -1,1 +1,1 @@
-"""Training of the models: data, the loop, checkpoints, several processes."""
+"""Training of the models: data, the training loop, checkpoints, several processes."""

@@ -1,15 +1,15 @@
 """Checkpoints: folders that are either complete or absent.
 
     RUN/checkpoints/step-00000100/
-        model.safetensors       weights, as `models.from_pretrained` reads them, beside
+        model.safetensors       weights, as `models.from_pretrained` reads them, next to
                                 config.json and the tokenizer's files
         optimizer.safetensors   states by parameter
-        shards/                 with FSDP instead of both: torch.distributed.checkpoint
+        shards/                 with FSDP, instead of both: torch.distributed.checkpoint
         state.json              step, settings, random states, rungs, versions
-        COMMITTED               sizes and SHA-256 of all of them; written last
+        COMMITTED               sizes and SHA-256 of all these files; written last
 
-Files are written and flushed in a folder with a temporary name, which is renamed; the marker
-follows. A folder without a marker is no checkpoint. It is removed by the next run.
+Files are written and flushed in a folder with a temporary name; the folder is renamed, then the
+marker is written. A folder without a marker is not a checkpoint; the next run removes it.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _NAME = re.compile(r"step-(\d{8,})")
 
 
 class Damaged(UserError, RuntimeError):
-    """A checkpoint's files are not what was written."""
+    """A checkpoint's files differ from those that were written."""
 
     exit_code = INCONCLUSIVE
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a checkpoint holds, on the CPU and apart from the tensors that training changes.
+    """The contents of a checkpoint, as copies on the CPU that training does not change.
 
     Attributes:
-        tensors: by file, named tensors.
-        files: other files' contents.
+        tensors: named tensors by file.
+        files: the contents of other files.
     """
 
     step: int
@@ -56,7 +56,7 @@ class Snapshot:
 
 
 class Saver:
-    """Writes checkpoints of a run, in a thread of its own.
+    """Writes checkpoints of a run in a separate thread.
 
     Args:
         run: the run's folder.
@@ -74,10 +74,10 @@ class Saver:
         _sweep(self.folder)
 
     def save(self, snapshot: Snapshot, *, background: bool = True) -> None:
-        """Begin to write a checkpoint; the one before is finished first.
+        """Begin to write a checkpoint, after the previous one has been written.
 
         Raises:
-            WriteError: the one before, or this one, could not be written; older ones are intact.
+            WriteError: this or the previous one could not be written; older ones are intact.
         """
         self.finish()
         if not background:
@@ -90,7 +90,7 @@ class Saver:
         """Wait for the checkpoint that is being written.
 
         Raises:
-            WriteError: it could not be.
+            WriteError: it could not be written.
         """
         if self._thread is not None:
             self._thread.join()
@@ -107,9 +107,9 @@ class Saver:
         return aside
 
     def commit(self, step: int, aside: Path, sums: Mapping[str, str]) -> Path:
-        """Give a written folder its name and its marker, and remove what is not kept."""
+        """Give a written folder its name and its marker, and remove older ones beyond `keep`."""
         final = self.folder / _name(step)
-        shutil.rmtree(final, ignore_errors=True)  # of a run that was killed before its marker
+        shutil.rmtree(final, ignore_errors=True)  # left by a run that was killed
         durable.sync_folder(aside)
         os.rename(aside, final)
         durable.sync_folder(self.folder)
@@ -158,7 +158,7 @@ def committed(run: Path) -> list[Path]:
 
 
 def find(path: Path) -> Path:
-    """A checkpoint: `path` itself, or the newest one of the run in it.
+    """A checkpoint: `path` itself, or the newest one of the run in that folder.
 
     Raises:
         UserError: there is none.
@@ -172,7 +172,7 @@ def find(path: Path) -> Path:
 
 
 def check(path: Path) -> dict[str, Any]:
-    """The state.json of a checkpoint, once every file has the hash that its marker says.
+    """The state.json of a checkpoint, after comparing the hash of every file with its marker.
 
     Raises:
         Damaged: a file is missing or has changed; the message names an older checkpoint, if any.
@@ -194,7 +194,7 @@ def _damaged(path: Path, what: str) -> Damaged:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what runs that were killed have left."""
+    """Remove incomplete folders left by runs that were killed."""
     for p in folder.iterdir():
         unmarked = _NAME.fullmatch(p.name) and not (p / MARKER).is_file()
         if unmarked or (p.name.startswith(".step-") and p.name.endswith(".tmp")):

@@ -1,4 +1,4 @@
-"""Where text comes from: a file, a folder, a URL, or the sources of Python's standard library."""
+"""Sources of text: a file, a folder, a URL, or the sources of Python's standard library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PIECE = 1 << 20  # characters of a large file that are tokenized at a time
 
 @dataclass(frozen=True)
 class Corpus:
-    """Text files, each a document, in an order that is always the same."""
+    """Text files, each a document, in a fixed order."""
 
     name: str
     files: tuple[Path, ...]
@@ -29,7 +29,7 @@ class Corpus:
         """The text of each file that is UTF-8 and has no zero bytes.
 
         Raises:
-            UsageError: none is.
+            UsageError: there is no such file.
         """
         texts = 0
         for path in self.files:
@@ -38,10 +38,10 @@ class Corpus:
                 texts += 1
                 yield text
         if not texts:
-            raise UsageError(f"data: {self.name} holds no UTF-8 text")
+            raise UsageError(f"data: {self.name} contains no UTF-8 text")
 
     def fingerprint(self) -> str:
-        """Changes with the files' names, sizes and times."""
+        """A string that changes with the files' names, sizes and times."""
         facts = [(str(p), s.st_size, s.st_mtime_ns) for p in self.files for s in [p.stat()]]
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
@@ -50,7 +50,7 @@ def of(source: str | None) -> Corpus:
     """The corpus of a file, a folder or a URL; None for the standard library's sources.
 
     Raises:
-        UsageError: there is nothing there, or it cannot be read.
+        UsageError: the source does not exist or cannot be read.
     """
     if source is None:
         return _standard_library()
@@ -70,7 +70,7 @@ def of(source: str | None) -> Corpus:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """A text in pieces of about PIECE characters that end with a line."""
+    """A text in pieces of about PIECE characters that end at a line break."""
     begin = 0
     while begin < len(text):
         end = begin + PIECE
@@ -85,7 +85,7 @@ def _standard_library() -> Corpus:
     left_out = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
     files = [p for p in root.rglob("*.py") if not left_out & {*p.relative_to(root).parts}]
     if not files:
-        raise UsageError(f"data: {root} holds no Python sources; name a text with --data")
+        raise UsageError(f"data: {root} contains no Python sources; give a text with --data")
     return Corpus("Python's standard library", tuple(sorted(files)))
 
 

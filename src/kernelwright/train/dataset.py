@@ -1,4 +1,4 @@
-"""Tokens to train and to validate on, and the order in which they are seen."""
+"""Tokens for training and validation, and the order in which they are used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kernelwright.support.errors import UsageError
 from . import corpus, shards
 from .shards import Shard
 
-HELD_OUT = 0.1  # of a text, its end, is validated on
+HELD_OUT = 0.1  # the share of a text, at its end, that is used for validation
 _LEARNED_FROM = 1 << 25  # characters that BPE is trained on
 
 
@@ -30,8 +30,8 @@ class Dataset:
     """Tokens of a corpus.
 
     Attributes:
-        train, validation: shards; a text has one of each, its last tenth is the second.
-        tokenizer: None where the tokens came without one.
+        train, validation: shards; a text has one of each, the second being its last tenth.
+        tokenizer: None if the tokens came without one.
         vocabulary: every token is below it.
     """
 
@@ -42,7 +42,7 @@ class Dataset:
     vocabulary: int
 
     def fingerprint(self) -> str:
-        """Changes with the tokens, or, of files without a hash, with their sizes and ends."""
+        """A string that changes with the tokens, or with sizes and ends of files without a hash."""
         digest = hashlib.sha256()
         for s in (*self.train, *self.validation):
             ends = bytes(s.tokens[:64]) + bytes(s.tokens[-64:])
@@ -63,11 +63,11 @@ def open_(
     Args:
         tokenizer: "bytes", "chars", "bpe" (trained on the text), or a folder with a tokenizer's
             files (GPT-2's vocab.json and merges.txt, or a tokenizer.json).
-        vocabulary: of a BPE that is trained.
+        vocabulary: the size of a BPE vocabulary to train.
         say: called with a line of text before each long step.
 
     Raises:
-        UsageError: the source or the tokenizer is not there, or is damaged, or the text is empty.
+        UsageError: the source or the tokenizer is missing or damaged, or the text is empty.
     """
     files = shards.find(source)
     if files:
@@ -92,7 +92,7 @@ def _of_shards(source: str, files: list[Path], tokenizer: str) -> Dataset:
     found = [shards.read(p) for p in files]
     for s in found:
         s.check()
-    # llm.c and nanoGPT name the files that are validated on
+    # llm.c and nanoGPT mark validation files by their names
     validation = tuple(s for s in found if "val" in s.path.stem)
     train = tuple(s for s in found if "val" not in s.path.stem) or validation
     made = tokenizers.load(Path(tokenizer)) if Path(tokenizer).is_dir() else None
@@ -115,19 +115,19 @@ def _tokenizer(kind: str, text: corpus.Corpus, size: int, say: Callable[[str], N
         return _byte_pairs(text, size)
     if not Path(kind).expanduser().is_dir():
         raise UsageError(
-            f'tokenizer: {kind!r} is none of "bytes", "chars", "bpe", nor a folder with a '
+            f'tokenizer: {kind!r} is neither "bytes", "chars" or "bpe" nor a folder with a '
             "tokenizer's files"
         )
     found = tokenizers.load(Path(kind).expanduser())
     if found is None:
         raise UsageError(
-            f"tokenizer: {kind} holds neither tokenizer.json nor vocab.json and merges.txt"
+            f"tokenizer: {kind} contains neither tokenizer.json nor vocab.json and merges.txt"
         )
     return found
 
 
 def _byte_pairs(text: corpus.Corpus, size: int) -> Tokenizer:
-    """Trained once, and kept in the cache."""
+    """A BPE tokenizer, trained once and kept in the cache."""
     entry = cache.key([text.fingerprint(), str(size)])
 
     def build(_: Path) -> dict[str, bytes]:
@@ -167,15 +167,15 @@ def _named_files(made: Tokenizer) -> list[str | bytes]:
 
 
 class Order:
-    """Which tokens the sequences of a run are, by their number.
+    """The tokens of each sequence of a run, by the sequence's number.
 
-    An epoch cuts every shard into sequences of T + 1 tokens, which share one token with the next,
-    from an offset that is another in each epoch, and visits them in random order. Sequence i is the
-    same however many processes share a step, so a run continues at any number of them.
+    In each epoch, every shard is cut into sequences of T + 1 tokens, which share one token with the
+    next, from an offset that differs per epoch, and the sequences are visited in random order.
+    Sequence i is the same for any number of processes, so a run can continue with another number.
 
     Args:
         context: T.
-        seed: another seed is another order.
+        seed: another seed gives another order.
 
     Raises:
         UsageError: no shard is longer than the context.
@@ -190,7 +190,7 @@ class Order:
                 f"context: {context} needs more than {context} tokens in a row, the data has "
                 f"{longest}"
             )
-        # an offset leaves each shard as many sequences as the largest offset does
+        # every offset leaves a shard as many sequences as the largest offset does
         self._slack = min(context, *(len(s.tokens) - context for s in self._shards))
         counts = [(len(s.tokens) - self._slack) // context for s in self._shards]
         self._ends = np.cumsum(counts)

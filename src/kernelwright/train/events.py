@@ -12,14 +12,14 @@ from .settings import Settings
 
 @dataclass(frozen=True)
 class Start:
-    """What is known before the first step.
+    """Facts known before the first step.
 
     Attributes:
         first: the step that the run begins with.
-        predicted: memory of a step, or None where it is not predicted (FSDP).
-        roof: operations a second of a large matrix product, measured by the first process.
+        predicted: memory of a step, or None if it is not predicted (FSDP).
+        roof: operations per second of a large matrix product, measured by the first process.
         of_token: operations of training on one token.
-        notes: what a user should know.
+        notes: messages for the user.
     """
 
     settings: Settings
@@ -39,11 +39,11 @@ class Start:
 
 @dataclass(frozen=True)
 class Step:
-    """A step that was taken.
+    """A completed step.
 
     Attributes:
-        loss: the mean of the step's sequences before it.
-        norm: of the gradients before clipping.
+        loss: the mean loss of the step's sequences, before the update.
+        norm: the norm of the gradients before clipping.
         bad: steps so far whose gradient was not finite.
         tokens_per_s: of all processes.
         utilization: share of the roof.
@@ -63,8 +63,8 @@ class Result:
     """The result of a run.
 
     Attributes:
-        validation: the last validation's loss, None where nothing was held out.
-        measured: memory of a step, or None where none was taken.
+        validation: the last validation's loss, None if nothing was held out.
+        measured: memory of a step, or None if no step was taken.
     """
 
     folder: Path
@@ -87,7 +87,7 @@ class Watcher(Protocol):
 
 
 class Silent:
-    """A watcher that does nothing."""
+    """A watcher that ignores all events."""
 
     def said(self, text: str) -> None: ...
     def started(self, start: Start) -> None: ...

@@ -1,4 +1,4 @@
-"""What a run writes as it goes: a line of JSON for each event, and TensorBoard's if installed."""
+"""The log of a run: one line of JSON per event, and TensorBoard's files if it is installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Log:
 
     Args:
         run: the run's folder.
-        begin: bytes of the file that a run that continues keeps.
+        begin: bytes of the existing file to keep when a run continues.
     """
 
     def __init__(self, run: Path, begin: int = 0):
@@ -30,7 +30,7 @@ class Log:
         self._board = _tensorboard(run)
 
     def write(self, event: str, **facts: Any) -> None:
-        """Append a line: {"event": ..., facts}; numbers beside a step go to TensorBoard too."""
+        """Append a line: {"event": ..., facts}; events with a step also go to TensorBoard."""
         try:
             self._file.write((json.dumps({"event": event, **facts}) + "\n").encode())
         except OSError as e:
@@ -41,7 +41,7 @@ class Log:
                     self._board.add_scalar(f"{event}/{name}", value, facts["step"])
 
     def position(self) -> int:
-        """Bytes so far, all of them handed to the system."""
+        """Bytes written so far, after flushing them."""
         try:
             self._file.flush()
         except OSError as e:
@@ -56,7 +56,7 @@ class Log:
 
 
 def read(run: Path) -> list[dict[str, Any]]:
-    """The events of a run; the last line is left out if it was cut."""
+    """The events of a run; an incomplete last line is omitted."""
     path = run / FILE
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     return [json.loads(line) for line in lines]

@@ -6,12 +6,16 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from kernelwright import dispatch
+from kernelwright.ops import introspect
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,7 @@ class Memory:
 
     Attributes:
         held: parameters and the optimizer's states, which stay between steps.
-        peak: the most during a step, of what is held and of gradients and activations.
+        peak: the maximum during a step, including `held`, gradients and activations.
     """
 
     held: int
@@ -28,10 +32,12 @@ class Memory:
 
 
 class Storages(TorchDispatchMode):
-    """Counts the bytes of the storages that operators return and that are alive.
+    """Counts the bytes of the storages that operators return and that are alive. Of an operator of
+    Kernelwright whose rung consists of PyTorch's operators, these count: a chunk of logits is a
+    workspace of such a rung. Workspaces of kernels do not.
 
     Attributes:
-        live, peak: bytes now, and the most so far.
+        live, peak: the current bytes, and the maximum so far.
     """
 
     def __init__(self):
@@ -40,12 +46,16 @@ class Storages(TorchDispatchMode):
         self._known: set[int] = set()
 
     def add(self, tensors: Any) -> None:
-        """Count tensors that were there before."""
+        """Count tensors that existed before."""
         for t in tree_leaves(tensors):
             if isinstance(t, torch.Tensor):
                 self._count(t.untyped_storage())
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        run = of_operators(func, args, kwargs or {}) if func.namespace == "kernelwright" else None
+        if run is not None:
+            with self:
+                return run()
         results = func(*args, **(kwargs or {}))
         self.add(results)
         return results
@@ -64,19 +74,30 @@ class Storages(TorchDispatchMode):
         self.live -= size
 
 
+def of_operators(func: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+    """The call of an operator whose rung consists of PyTorch's operators."""
+    call = introspect.reached(func, args, kwargs)
+    if call is None:
+        return None
+    device = dispatch.device_of(call.named)
+    if dispatch.explain(call.ladder, call.named, device, call.rung).serves.rung.backend != "torch":
+        return None
+    return partial(dispatch.launcher(call.ladder, call.named, call.rung), *call.named.values())
+
+
 def predict(build: Callable[[], tuple[Any, Callable[[], Any]]]) -> Memory:
-    """What a step would take, without taking it.
+    """The memory that a step would need, without executing it.
 
     Args:
-        build: makes a model with its optimizer, and returns (what is held, a function that takes a
-            step). Called where tensors have no storage.
+        build: makes a model with its optimizer, and returns (the tensors held between steps, a
+            function that takes a step). Called in a mode in which tensors have no storage.
     """
     storages = Storages()
     with warnings.catch_warnings(), FakeTensorMode(allow_non_fake_inputs=True), storages:
-        # selection looks at the alignment of tensors, which these do not have
+        # selection reads the alignment of tensors, which these do not have
         warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
         held, step = build()
-        step()  # the optimizer makes its states
+        step()  # the optimizer creates its states
         storages.peak = storages.live
         before = storages.live
         step()
@@ -87,7 +108,7 @@ def predict(build: Callable[[], tuple[Any, Callable[[], Any]]]) -> Memory:
 def measure(
     step: Callable[[], Any], held: Sequence[torch.Tensor], device: torch.device
 ) -> tuple[Any, Memory]:
-    """(what a step returns, what it took).
+    """(what a step returns, the memory that it used).
 
     Args:
         held: tensors that stay between steps.

@@ -21,8 +21,8 @@ class Processes:
 
     Attributes:
         kind: "none", "ddp" or "fsdp".
-        rank, count: its number, and of how many.
-        device: what it computes on.
+        rank, count: its number, and the number of processes.
+        device: the device it computes on.
     """
 
     kind: str
@@ -64,10 +64,10 @@ def joined(kind: str, device: torch.device) -> Generator[Processes]:
 
     Args:
         kind: "none", "ddp" or "fsdp"; under torchrun "none" means "ddp".
-        device: of one process; under torchrun on GPUs each takes that of its local rank.
+        device: of a single process; under torchrun each process uses the GPU of its local rank.
 
     Raises:
-        UsageError: FSDP is asked for without torchrun.
+        UsageError: FSDP is requested without torchrun.
     """
     if "LOCAL_RANK" not in os.environ:
         if kind != "none":
@@ -109,7 +109,7 @@ def share(model: nn.Module, processes: Processes) -> nn.Module:
 
 
 def accumulating(model: nn.Module, processes: Processes, last: bool) -> AbstractContextManager[Any]:
-    """Around a forward and its backward: gradients are exchanged with the last of a step only."""
+    """A context for a forward and its backward: only the last of a step exchanges gradients."""
     if processes.kind == "ddp" and not last:
         return model.no_sync()
     if processes.kind == "fsdp":
@@ -118,7 +118,7 @@ def accumulating(model: nn.Module, processes: Processes, last: bool) -> Abstract
 
 
 def settle(model: nn.Module, processes: Processes) -> None:
-    """After a forward without a backward: FSDP2 splits the parameters again, which the backward
-    would have done."""
+    """Call after a forward without a backward: FSDP2 splits the parameters again, which otherwise
+    the backward does."""
     if processes.kind == "fsdp":
         model.reshard()

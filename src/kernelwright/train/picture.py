@@ -1,4 +1,4 @@
-"""Pictures of curves: SVG files that stand alone, light and dark."""
+"""Pictures of curves: self-contained SVG files for light and dark mode."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Curve:
     """Points of a line.
 
     Attributes:
-        faint: drawn behind, thin, and not named.
+        faint: drawn thin, in the background, without a legend.
     """
 
     name: str
@@ -51,7 +51,7 @@ def curves(
     log_x: bool = False,
     log_y: bool = False,
 ) -> str:
-    """A picture of curves with axes; points that are not finite are left out.
+    """A picture of curves with axes; points that are not finite are omitted.
 
     Args:
         caption: a line below the title.
@@ -84,7 +84,7 @@ def curves(
 
 
 def smooth(values: Sequence[float], over: int) -> list[float]:
-    """The mean of each value and of up to `over` - 1 before it."""
+    """The mean of each value and up to `over` - 1 values before it."""
     found: list[float] = []
     total = 0.0
     for i, value in enumerate(values):

@@ -1,25 +1,35 @@
-"""Which activations a block keeps for its backward, and which it computes again."""
+"""Which activations a block saves for its backward, and which it recomputes."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
 
+import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-POLICIES = ("none", "selective", "full")
+POLICIES = ("auto", "none", "light", "selective", "full")
+#: "light" concerns one block of so many.
+LIGHT = 3
+
+
+def resolved(policy: str, device: torch.device, compiled: bool) -> str:
+    """What "auto" means: "light" on a GPU, whose memory limits the batch; "none" on a CPU and under
+    torch.compile, which itself decides what to keep, and for which all blocks are then alike."""
+    if policy != "auto":
+        return policy
+    return "light" if device.type == "cuda" and not compiled else "none"
 
 
 def apply(blocks: Iterable[nn.Module], policy: str) -> None:
-    """Make blocks of a model follow a policy.
+    """Apply a policy other than "auto" to the blocks of a model.
 
-    "none" keeps every activation. "selective" computes the result of the MLP's activation function
-    again, the largest that costs no product. "full" keeps a block's input alone.
+    "none" saves every activation. "selective" recomputes the result of the MLP's activation
+    function, the largest that needs no matrix product; "light" does so in every third block. "full"
+    saves only a block's input.
     """
-    part = {"none": None, "selective": "mlp_end", "full": "forward"}[policy]
-    if part is None:
-        return
-    for block in blocks:
-        again = functools.partial(checkpoint, getattr(block, part), use_reentrant=False)
-        setattr(block, part, again)
+    for i, block in enumerate(blocks):
+        if policy == "full":
+            block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+        block.recompute_activation = policy == "selective" or (policy == "light" and i % LIGHT == 0)

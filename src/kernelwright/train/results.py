@@ -28,10 +28,10 @@ def write(
     device: torch.device,
     seed: int,
 ) -> tuple[str, ...]:
-    """Write a run's files; the samples.
+    """Write a run's files and return the samples.
 
     Args:
-        weights: of the model, on the CPU.
+        weights: the model's, on the CPU.
         made: the tokenizer; there are no samples without one.
 
     Raises:
@@ -72,6 +72,6 @@ def loss_picture(folder: Path) -> str:
         )
     settings = next(e for e in events if e["event"] == "start")
     caption = f"{settings['settings']['model']}, {settings['parameters']:,} parameters, " + (
-        f"{settings['data']}; nats a token"
+        f"{settings['data']}; nats per token"
     )
     return picture.curves("Loss", found, caption=caption, x_name="step")

@@ -1,4 +1,4 @@
-"""The rate of matrix products on this machine, and the operations of a step beside it."""
+"""The rate of matrix products on this machine, and the operations of training on a token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SIDE = {"cuda": 8192, "cpu": 1024}
 
 
 def products(device: torch.device, precision: str) -> float:
-    """Operations a second of a large square product, measured now, in the dtype of a run's
+    """Operations per second of a large square product, measured now, in the dtype of a run's
     products."""
     side = _SIDE[device.type]
     dtype = torch.float32 if precision == "float32" else torch.bfloat16
@@ -28,8 +28,8 @@ def products(device: torch.device, precision: str) -> float:
 
 
 def of_token(model: Any) -> float:
-    """Operations of training on one token: products with weights, 2 forward and 4 backward each,
-    and the products of attention, of which a causal mask leaves half."""
+    """Operations of training on one token: products with weights, 2 operations per weight forward
+    and 4 backward, and the products of attention, half of which a causal mask removes."""
     config = model.config
     weights = sum(p.numel() for n, p in model.named_parameters() if p.ndim == 2)
     weights -= model.tokens.numel() if not config.tied else 0  # the embedding is looked up

@@ -35,9 +35,9 @@ from .parallel import Processes
 from .settings import Settings
 from .trainer import Trainer
 
-#: Steps whose losses are read together: on a GPU reading waits for it.
+#: Steps whose losses are read together, because reading waits for the GPU.
 _READ_EVERY = {"cpu": 1, "cuda": 10}
-#: What may differ when a run continues.
+#: Settings that may differ when a run continues.
 CHANGEABLE = (
     "steps", "save_every", "keep", "eval_every", "eval_batches", "max_bad_steps", "parallel",
     "micro", "recompute", "compile",
@@ -45,7 +45,7 @@ CHANGEABLE = (
 
 
 class BadSteps(UserError, RuntimeError):
-    """Too many steps had a gradient that is not finite."""
+    """Too many steps had gradients that are not finite."""
 
     exit_code = WRONG
 
@@ -56,7 +56,7 @@ def begin(
     """Train from new weights.
 
     Args:
-        folder: of the run; must be empty or not exist.
+        folder: the run's folder; must be empty or not exist.
 
     Raises:
         UserError: the settings do not fit together or with the data, the folder is not empty, a
@@ -66,7 +66,7 @@ def begin(
         taken = processes.agree(folder.is_dir() and any(folder.iterdir()))
         if taken:
             raise UsageError(
-                f"out: {folder} is not empty; continue that run with --resume {folder}, or name "
+                f"out: {folder} is not empty; continue that run with --resume {folder}, or give "
                 "another folder"
             )
         return _Run(settings, folder, processes, watcher or Silent(), None).go()
@@ -78,15 +78,15 @@ def resume(
     """Continue a run from its newest checkpoint, or from the checkpoint `path`.
 
     Args:
-        changes: settings that differ; those of CHANGEABLE.
+        changes: settings that differ; only those in CHANGEABLE.
 
     Raises:
-        UserError: as `begin`; or the checkpoint is damaged, or does not fit the data.
+        UserError: see `begin`; also if the checkpoint is damaged or does not fit the data.
     """
     for name in changes:
         if name not in CHANGEABLE:
             raise UsageError(
-                f"{name}: cannot change when a run continues; {', '.join(CHANGEABLE)} can"
+                f"{name}: cannot change when a run continues; only {', '.join(CHANGEABLE)} can"
             )
     found = checkpoint.find(path)
     saved = checkpoint.check(found)
@@ -157,7 +157,7 @@ class _Run:
         states = state.random_states(p.device)
         rate = roof.products(p.device, s.precision) * p.count if p.first else 0.0
         predicted = self._predict() if p.first else None
-        state.set_random_states(states, p.device)  # neither has drawn from the run's generators
+        state.set_random_states(states, p.device)  # as before measuring and predicting
         differ = selected.changes(self.rungs_before, self.rungs) if self.rungs_before else []
         if differ and p.first:
             self.notes.append(f"continues, but with other rungs: {', '.join(differ)}")
@@ -185,7 +185,7 @@ class _Run:
         return start
 
     def _predict(self) -> Memory:
-        """Predict a step's memory on tensors without storage; notes which rungs it dispatches."""
+        """Predict a step's memory on tensors without storage; record which rungs it dispatches."""
         s, device, vocabulary = self.settings, self.processes.device, self.data.vocabulary
         alone = Processes("none", 0, 1, device)
         micro, _ = s.micro_batch(self.processes.count)
@@ -197,7 +197,7 @@ class _Run:
             tokens = torch.zeros(micro, self.config.context, dtype=torch.int64, device=device)
 
             def step() -> None:
-                # each step dispatches the same rungs
+                # every step dispatches the same rungs
                 with contextlib.nullcontext() if noted.calls else noted:
                     made.step(tokens, tokens, s.lr)
 
@@ -227,7 +227,7 @@ class _Run:
         self._pending.append((self.step, lr, loss, norm))
 
     def _batch(self, order: dataset.Order, first: int, count: int) -> Any:
-        """This process's share of `count` sequences, on the device."""
+        """This process's part of `count` sequences, on the device."""
         share = count // self.processes.count
         both = order.batch(first + self.processes.rank * share, share)
         device = self.processes.device
@@ -236,7 +236,7 @@ class _Run:
         return tuple(t.pin_memory().to(device, non_blocking=True) for t in both)
 
     def _read(self, start: Start) -> None:
-        """Read losses of the steps since the last time, and report them."""
+        """Read the losses of the steps since the last call, and report them."""
         if not self._pending:
             return
         losses = self.processes.mean(torch.stack([loss for _, _, loss, _ in self._pending]))
@@ -323,10 +323,10 @@ class _Run:
         self._since = time.perf_counter(), self.step
 
     def _save_shards(self, files: dict[str, bytes]) -> None:
-        """Every process writes its shards; the first one commits."""
+        """Every process writes its shards; the first one commits the checkpoint."""
         aside = self.processes.agree(self.saver.begin(self.step) if self.saver else None)
         state.save_shards(self.trainer, aside)
-        self.processes.gather(None)  # all have written
+        self.processes.gather(None)  # wait until all have written
         if self.saver is not None:
             sums = {n: durable.write(aside / n, [c]) for n, c in files.items()}
             shards = [p for p in (aside / checkpoint.SHARDS).rglob("*") if p.is_file()]

@@ -7,15 +7,15 @@ import math
 from kernelwright.support.errors import UsageError
 
 NAMES = ("cosine", "wsd", "constant")
-DECAY = 0.2  # of the steps of wsd, the last ones
+DECAY = 0.2  # the share of wsd's steps, at the end, in which the rate falls
 
 
 def rate(step: int, steps: int, warm_up: int, schedule: str, floor: float = 0.1) -> float:
-    """The learning rate of a step, as a share of the highest.
+    """The learning rate of a step, as a fraction of the highest.
 
-    All rise in a straight line during the first `warm_up` steps. "cosine" then falls to `floor`
-    along half a cosine (Loshchilov and Hutter 2017). "wsd" stays, and falls in a straight line to
-    `floor` over the last fifth (Hu et al. 2024, warm-up, stable, decay). "constant" stays.
+    All schedules rise linearly during the first `warm_up` steps. "cosine" then falls to `floor`
+    along half a cosine (Loshchilov and Hutter 2017). "wsd" stays constant and falls linearly to
+    `floor` over the last fifth (Hu et al. 2024, warm-up, stable, decay). "constant" stays constant.
     """
     if step < warm_up:
         return (step + 1) / warm_up
@@ -28,4 +28,4 @@ def rate(step: int, steps: int, warm_up: int, schedule: str, floor: float = 0.1)
         begin = max(warm_up, steps - int(DECAY * steps))
         part = min(1.0, max(0.0, (step - begin) / max(1, steps - begin)))
         return 1.0 - (1 - floor) * part
-    raise UsageError(f"schedule: {schedule!r} is none of {', '.join(NAMES)}")
+    raise UsageError(f"schedule: {schedule!r} is not one of {', '.join(NAMES)}")

@@ -15,10 +15,10 @@ Rungs = dict[str, dict[str, int]]
 
 
 class Selected(TorchDispatchMode):
-    """Notes the rung and the config of each call inside the block, gradients included.
+    """Records the rung and config of each call inside the block, including gradients.
 
     Attributes:
-        calls: by operator, and by rung with its config, how many.
+        calls: the number of calls by operator and by rung with its config.
         varying: operators and rungs whose results may differ between runs.
     """
 
@@ -47,12 +47,12 @@ class Selected(TorchDispatchMode):
         """Raise UsageError if a run that must be deterministic would not be."""
         if self.varying:
             raise UsageError(
-                f"deterministic: {', '.join(sorted(self.varying))} may give other bits each time"
+                f"deterministic: {', '.join(sorted(self.varying))} may give different bits"
             )
 
 
 def changes(then: Rungs, now: Rungs) -> list[str]:
-    """Changes of the dispatch, by operator."""
+    """The changes of dispatch, by operator."""
 
     def shown(rungs: Rungs, name: str) -> str:
         return "/".join(rungs.get(name, {"nothing": 0}))

@@ -17,27 +17,28 @@ PARALLEL = ("none", "ddp", "fsdp")
 
 @dataclass(frozen=True)
 class Settings:
-    """A run. Sizes of a batch are those of a step, whatever number of processes shares it.
+    """The settings of a run. Batch sizes are per step, for any number of processes.
 
     Attributes:
-        data, tokenizer, vocabulary: as `dataset.open_` takes them.
-        model: a preset.
-        context: tokens of a sequence; 0 for the preset's.
+        data, tokenizer, vocabulary: see `dataset.open_`.
+        model: the name of a preset.
+        context: tokens per sequence; 0 for the preset's.
         dropout: None for the preset's.
-        steps: of the optimizer.
-        batch: sequences of a step.
-        micro: sequences of a forward on one process; gradients of several are accumulated.
+        steps: steps of the optimizer.
+        batch: sequences per step.
+        micro: sequences per forward on one process; gradients of several are accumulated.
             0 for as many as a step needs.
-        lr, schedule, warm_up, weight_decay, beta2, clip: of AdamW; clip 0 does not clip.
-        precision: "autocast" computes products in bfloat16; "bfloat16" keeps parameters in it too,
-            and float32 copies of them in the optimizer.
+        lr, schedule, warm_up, weight_decay, beta2, clip: AdamW's; clip 0 does not clip.
+        precision: "autocast" computes products in bfloat16; "bfloat16" also stores parameters in
+            it, with float32 copies in the optimizer.
         compile: "block" or "model" by torch.compile; "graph" captures a step in a CUDA graph.
-        recompute: activations that the backward computes again: "none", "selective", "full".
-        parallel: how processes of torchrun share a step.
-        deterministic: refuse rungs and operations whose results may differ between runs.
+        recompute: activations that the backward recomputes: "none", "light", "selective", "full";
+            "auto" is "light" on a GPU, "none" on a CPU and under torch.compile.
+        parallel: how the processes of torchrun share a step.
+        deterministic: reject rungs and operations whose results may differ between runs.
         save_every, keep: steps between checkpoints (0: only at the end), and how many are kept.
-        eval_every, eval_batches: steps between validations, and batches of one.
-        max_bad_steps: the run stops after so many steps with a gradient that is not finite.
+        eval_every, eval_batches: steps between validations, and batches per validation.
+        max_bad_steps: the run stops after this many steps with gradients that are not finite.
     """
 
     data: str | None = None
@@ -57,7 +58,7 @@ class Settings:
     clip: float = 1.0
     precision: str = "float32"
     compile: str = "none"
-    recompute: str = "none"
+    recompute: str = "auto"
     parallel: str = "none"
     deterministic: bool = False
     seed: int = 0
@@ -83,12 +84,14 @@ class Settings:
             ("parallel", PARALLEL),
         ):
             if getattr(self, name) not in known:
-                raise UsageError(f"{name}: {getattr(self, name)!r} is none of {', '.join(known)}")
+                raise UsageError(
+                    f"{name}: {getattr(self, name)!r} is not one of {', '.join(known)}"
+                )
         if self.compile == "graph" and self.parallel != "none":
             raise UsageError("compile: a CUDA graph of a step is captured in one process only")
 
     def micro_batch(self, processes: int) -> tuple[int, int]:
-        """(sequences of a forward, forwards of a step) in each process.
+        """(sequences per forward, forwards per step) in each process.
 
         Raises:
             UsageError: a step's sequences cannot be shared evenly.
@@ -101,7 +104,7 @@ class Settings:
         micro = self.micro or share
         if share % micro:
             raise UsageError(
-                f"micro: {micro} sequences do not divide the {share} that a process has of a step"
+                f"micro: {micro} sequences do not divide the {share} of each process in a step"
             )
         return micro, share // micro
 

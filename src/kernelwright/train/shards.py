@@ -1,8 +1,8 @@
 """Files of tokens that are mapped into memory.
 
-Our own begin with a header of 128 bytes, little-endian:
+Our own files begin with a header of 128 bytes, little-endian:
 
-    offset  bytes  what
+    offset  bytes  content
          0      8  "KWTOKENS"
          8      4  version, 1
         12      4  bytes of a token: 1, 2 or 4, unsigned
@@ -11,7 +11,7 @@ Our own begin with a header of 128 bytes, little-endian:
         32     32  SHA-256 of the tokens
         64     64  zeros
 
-llm.c's shards (256 int32, then uint16 or uint32) and nanoGPT's (uint16 alone) are read too.
+llm.c's shards (256 int32, then uint16 or uint32) and nanoGPT's (only uint16) can be read too.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _FIELDS = struct.Struct("<8sIIQI4x32s64x")
 _DTYPES = {1: np.dtype("<u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4")}
 _LLM_C = {20240520: np.dtype("<u2"), 20240801: np.dtype("<u4")}  # GPT-2, Llama 3
 _LLM_C_HEADER = 1024
-_CHUNK = 1 << 24  # tokens that are looked at at a time
+_CHUNK = 1 << 24  # tokens examined at a time
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Tokens of a file.
+    """The tokens of a file.
 
     Attributes:
-        tokens: mapped, one dimension.
-        vocabulary: tokens are below it; 0 where the file does not say.
-        sha256: of the tokens; "" where the file does not say.
+        tokens: memory-mapped, one dimension.
+        vocabulary: tokens are below it; 0 if the file does not state it.
+        sha256: the hash of the tokens; "" if the file does not state it.
     """
 
     path: Path
@@ -52,10 +52,10 @@ class Shard:
     sha256: str
 
     def check(self) -> None:
-        """Read every token.
+        """Compare the hash of all tokens with the header.
 
         Raises:
-            UsageError: the file's hash is not that of its tokens.
+            UsageError: the hashes differ.
         """
         if self.sha256 and hashlib.sha256(self.tokens).hexdigest() != self.sha256:
             raise UsageError(
@@ -72,7 +72,7 @@ def write(path: Path, parts: Iterable[np.ndarray], vocabulary: int) -> Shard:
     """Write a shard.
 
     Args:
-        parts: tokens, in any unsigned dtype; stored in the smallest that holds the vocabulary.
+        parts: tokens, in any unsigned dtype; stored in the smallest one that fits the vocabulary.
 
     Raises:
         WriteError: the disk is full.
@@ -86,7 +86,7 @@ def write(path: Path, parts: Iterable[np.ndarray], vocabulary: int) -> Shard:
 
 
 def read(path: Path) -> Shard:
-    """Map a file of any of the three kinds.
+    """Memory-map a file of any of the three kinds.
 
     Raises:
         UsageError: it does not exist, it is damaged, or it is not a file of tokens.
@@ -105,13 +105,11 @@ def read(path: Path) -> Shard:
         return Shard(path, _map(path, _LLM_C[magic], _LLM_C_HEADER, count, size), 0, "")
     if path.suffix == ".bin" and size and size % 2 == 0:
         return Shard(path, _map(path, _DTYPES[2], 0, size // 2, size), 0, "")
-    raise UsageError(
-        f"{path} is no file of tokens: neither this library's, nor llm.c's, nor nanoGPT's .bin"
-    )
+    raise UsageError(f"{path} is not a file of tokens of this library, llm.c or nanoGPT (.bin)")
 
 
 def find(source: str | None) -> list[Path]:
-    """Files of tokens that a path names: itself, or those of a folder; none where it is text."""
+    """The files of tokens at a path: the file itself, or those of a folder; none for text."""
     if source is None or "://" in source:
         return []
     path = Path(source).expanduser()
@@ -126,9 +124,7 @@ def _ours(path: Path, head: bytes, size: int) -> Shard:
         raise UsageError(f"{path} is damaged: its header ends after {len(head)} bytes")
     _, version, width, count, vocabulary, digest = _FIELDS.unpack_from(head)
     if version != VERSION or width not in _DTYPES:
-        raise UsageError(
-            f"{path}: version {version} with tokens of {width} bytes is not known here"
-        )
+        raise UsageError(f"{path}: version {version} with tokens of {width} bytes is not supported")
     return Shard(path, _map(path, _DTYPES[width], HEADER, count, size), vocabulary, digest.hex())
 
 
@@ -136,6 +132,6 @@ def _map(path: Path, dtype: Any, offset: int, count: int, size: int) -> np.ndarr
     wanted = offset + count * dtype.itemsize
     if count < 1 or size != wanted:
         raise UsageError(
-            f"{path} is damaged: its header promises {count} tokens, {wanted} bytes; it has {size}"
+            f"{path} is damaged: its header states {count} tokens, {wanted} bytes; it has {size}"
         )
     return np.memmap(path, dtype, "r", offset, (count,))

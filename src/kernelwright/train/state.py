@@ -1,4 +1,4 @@
-"""A trainer's state as named tensors, read and written whatever number of processes holds it."""
+"""A trainer's state as named tensors, read and written by any number of processes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def set_random_states(states: dict[str, str], device: torch.device) -> None:
 
 
 def save_shards(trainer: Trainer, folder: Path) -> None:
-    """Write this process's shards of an FSDP model; every process calls it."""
+    """Write this process's shards of an FSDP model; to be called by every process."""
     from torch.distributed import checkpoint as dcp
 
     dcp.save(_named(trainer), checkpoint_id=folder / checkpoint.SHARDS)
@@ -57,7 +57,7 @@ def restore(trainer: Trainer, path: Path) -> None:
     """Set weights and the optimizer's states to those of a checkpoint, however it was written.
 
     Raises:
-        UsageError: the checkpoint is of a model of other sizes.
+        UsageError: the checkpoint's model has other sizes.
     """
     if (path / checkpoint.SHARDS).is_dir():
         from torch.distributed import checkpoint as dcp
@@ -65,10 +65,10 @@ def restore(trainer: Trainer, path: Path) -> None:
         _make_states(trainer)
         named = _named(trainer)
         dcp.load(named, checkpoint_id=path / checkpoint.SHARDS)
-        return  # tensors are read into their places
+        return  # the tensors are read in place
     config = trainer.model.config
     if (path / pretrained.CONFIG).read_bytes() != pretrained.document(config):
-        raise UsageError(f"{path} holds a model of other sizes than this run's")
+        raise UsageError(f"{path} contains a model of other sizes than this run's")
     weights = pretrained.ours(config, tensor_file.read(path / checkpoint.MODEL), path)
     states = tensor_file.read(path / checkpoint.OPTIMIZER)
     if states:
@@ -81,7 +81,7 @@ def restore(trainer: Trainer, path: Path) -> None:
 
 
 def whole(trainer: Trainer) -> dict[str, torch.Tensor]:
-    """The model's parameters, gathered where they are split; every process calls it."""
+    """The model's parameters, gathered if they are split; to be called by every process."""
     found: dict[str, torch.Tensor] = {}
     for name, p in trainer.model.named_parameters():
         t = p.detach()
@@ -102,7 +102,7 @@ def _named(trainer: Trainer) -> dict[str, Any]:
 
 
 def _make_states(trainer: Trainer) -> None:
-    """The states that the optimizer has after its first step, all zeros."""
+    """Create the states that the optimizer has after its first step, as zeros."""
     wide = trainer.settings.precision == "bfloat16"
     for p in trainer.model.parameters():
         if trainer.optimizer.state[p]:

@@ -25,13 +25,14 @@ class Trainer:
     """A model and its optimizer on one process.
 
     Args:
-        settings: of the run.
+        settings: the run's.
         vocabulary: tokens are below it.
-        processes: that share a step.
+        processes: the processes that share a step.
 
     Attributes:
-        model: with parameters by their names; `called` is what a step calls.
-        bad: float32 on the device, how many steps had a gradient that is not finite.
+        model: the model, with its parameters by name; a step calls `called`.
+        bad: float32 on the device, the number of steps with gradients that are not finite.
+        clips_in_adamw: whether AdamW's kernel scales the gradients as it reads them.
     """
 
     def __init__(self, settings: Settings, vocabulary: int, processes: Processes):
@@ -41,24 +42,28 @@ class Trainer:
         torch.manual_seed(settings.seed)  # the same weights in every process
         self.model = build(settings, vocabulary, self.device)
         torch.manual_seed(settings.seed + 1 + processes.rank)  # dropout differs among them
-        recompute.apply(self.model.blocks, settings.recompute)
+        compiled = settings.compile in ("block", "model")
+        policy = recompute.resolved(settings.recompute, self.device, compiled)
+        recompute.apply(self.model.blocks, policy)
         _compile(self.model, settings.compile)
         self.called = parallel.share(self.model, processes)
         self.optimizer = self._optimizer()
+        # PyTorch's AdamW, which a CPU takes, would copy them first
+        self.clips_in_adamw = self.device.type != "cpu"
         self.bad = torch.zeros((), device=self.device)
         self._graph: _Graph | None = None
 
     def step(
         self, inputs: torch.Tensor, targets: torch.Tensor, lr: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Take a step, unless the norm of the gradients is not finite.
+        """Execute a step, except for the update if the norm of the gradients is not finite.
 
         Args:
-            inputs, targets: (forwards * micro, T), this process's share, on the device.
+            inputs, targets: (forwards * micro, T), this process's part, on the device.
 
         Returns:
-            (mean loss of this process's share, norm of the gradients before clipping), each
-            without dimensions on the device.
+            (mean loss of this process's part, norm of the gradients before clipping), both
+            0-dimensional and on the device.
         """
         self._set_rate(lr)
         if self.settings.compile != "graph":
@@ -86,21 +91,25 @@ class Trainer:
                 loss = self.loss(x_BT, y_BT) / self.forwards
                 loss.backward()
             total += loss.detach()
-        norm = self._clip()
-        # where the norm is not finite, neither weights nor states change; nothing waits for the GPU
+        norm = self._norm()
+        # if the norm is not finite, weights and states stay unchanged, without waiting for the GPU
         self.optimizer.found_inf = (~torch.isfinite(norm)).float()
+        if self.settings.clip:
+            self._clip(norm)
         self.bad += self.optimizer.found_inf
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return total, norm
 
-    def _clip(self) -> torch.Tensor:
-        parameters = list(self.model.parameters())
-        grads = [p.grad for p in parameters if p.grad is not None]
-        norm = get_total_norm(grads)
-        if self.settings.clip:
-            clip_grads_with_norm_(parameters, self.settings.clip, norm)
+    def _norm(self) -> torch.Tensor:
+        norm = get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
         return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+
+    def _clip(self, norm: torch.Tensor) -> None:
+        if self.clips_in_adamw:
+            self.optimizer.grad_scale = ((norm.float() + 1e-6) / self.settings.clip).clamp(min=1.0)
+        else:
+            clip_grads_with_norm_(self.model.parameters(), self.settings.clip, norm)
 
     def _set_rate(self, lr: float) -> None:
         for group in self.optimizer.param_groups:
@@ -129,7 +138,7 @@ class Trainer:
 
 
 def build(settings: Settings, vocabulary: int, device: torch.device) -> Any:
-    """The model of a run, with new weights."""
+    """A run's model, with new weights."""
     changes: dict[str, Any] = {"vocabulary": padded(vocabulary)}
     if settings.context:
         changes["context"] = settings.context
@@ -157,14 +166,14 @@ def padded(vocabulary: int) -> int:
 def _compile(model: nn.Module, how: str) -> None:
     if how == "model":
         model.compile()
-    elif how == "block":  # all blocks run the code that is compiled for the first
-        for block in model.blocks:
+    elif how == "block":  # one compilation for all; the first block's input would need another
+        for block in model.blocks[1:]:
             block.compile()
 
 
 class _Graph:
     """A step captured in a CUDA graph. The first steps run without it, so that everything is
-    compiled and the optimizer has its states."""
+    compiled and the optimizer's states exist."""
 
     WARM_UP = 3
 
@@ -193,7 +202,7 @@ class _Graph:
         return tuple(t.clone() for t in self._results)
 
     def _aside(self) -> Any:
-        """On a stream that is not the default one, as capture needs."""
+        """A stream other than the default one, which capture requires."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             results = self._step(self._inputs, self._targets)

@@ -18,9 +18,9 @@ from kernelwright.workbench.records.records import Record
 class Env:
     """Attributes:
     facts: see `machine.facts`.
-    backends: by name, None where it works here, or why it does not.
+    backends: by name: None if it works here, or the reason why it does not.
     run, environment: of the measured roofs, for `records.save`.
-    roofs: records of the operator "roofs"; empty where they were not asked for.
+    roofs: records of the operator "roofs"; empty if they were not requested.
     """
 
     facts: dict[str, Any]
@@ -36,9 +36,9 @@ def env(
     """Facts, backends and roofs of this machine.
 
     Args:
-        roofs: measure them too, in about 10 s.
-        quick: fewer sizes of them, in about 3 s.
-        on_roof: called with each roof's record as soon as it is there.
+        roofs: whether to measure them, which takes about 10 s.
+        quick: measure fewer sizes, which takes about 3 s.
+        on_roof: called with each roof's record as soon as it is complete.
     """
     versions.warn_of_untested()
     device, run = here(), new_run()

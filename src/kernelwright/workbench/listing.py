@@ -25,7 +25,7 @@ from kernelwright.workbench.binary_info.inspection import specs_of
 Facts = dict[str, dict[str, list[str]]]
 OPERATORS = "kernelwright.ops."
 
-#: What a backend does where it cannot run natively.
+#: How a backend's rungs are run if they cannot run natively.
 WITHOUT_A_GPU = {
     "torch": "runs",
     "inductor": "runs",
@@ -54,7 +54,7 @@ class OperatorEntry:
     schema: str
     source: str
     rungs: tuple[RungEntry, ...]
-    cases: tuple[str, ...]  # of the bench list
+    cases: tuple[str, ...]  # ids of the bench cases
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ def named(names: Iterable[str]) -> list[Ladder]:
 
 
 def rung_named(name: str) -> tuple[Ladder, Rung]:
-    """The rung of "softmax.backward.triton_row"; of "softmax" the one that an H200 dispatches on
-    its first bench case.
+    """The rung for "softmax.backward.triton_row"; for "softmax", the rung that an H200 dispatches
+    on the operator's first bench case.
 
     Raises:
         UnknownOperator, UnknownRung: an unknown name; the message lists the known ones.
@@ -111,12 +111,12 @@ def case_named(chosen: Ladder, case_id: str) -> Case:
     """The case of an operator by its id.
 
     Raises:
-        UnknownCase: naming the cases to bench.
+        UnknownCase: there is no such case; the message lists bench cases.
     """
     found = next((c for c in chosen.operator.cases if c.id == case_id), None)
     if found is None:
         some = ", ".join(c.id for c in chosen.operator.cases if c.use == "bench")
-        raise UnknownCase(f"case {case_id!r}: {chosen.name} has none of that id; it has {some}")
+        raise UnknownCase(f"case {case_id!r}: {chosen.name} has no such case; it has {some}")
     return found
 
 
@@ -150,8 +150,8 @@ def _facts(lad: Ladder, gpu: Gpu) -> Facts:
 
 
 def _kept(gpu: Gpu) -> dict[str, Facts]:
-    """The facts of every operator. They depend on the package's files and on what the user has
-    proven and tuned, and are cached under a hash of those, because computing them takes longer than
+    """The facts of every operator. They depend on the package's files and on the user's own proofs
+    and tables, and are cached under a hash of those, because computing them takes longer than
     everything else in `list`."""
     files = sorted(p for p in PACKAGE.rglob("*") if p.suffix in (".py", ".cu", ".cuh", ".json"))
     named = [(str(p.relative_to(PACKAGE)), p) for p in files]

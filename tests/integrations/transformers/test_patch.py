@@ -258,7 +258,7 @@ def test_labels_that_are_wrong():
     ids, labels = batch()
     with pytest.raises(IndexError, match="target: 900 is out of range for 96 classes"):
         model(input_ids=ids, labels=labels.masked_fill(labels > 0, 900))
-    with pytest.raises(ValueError, match="labels: 32 of them for 34 tokens"):
+    with pytest.raises(ValueError, match="labels: there are 32 for 34 tokens"):
         model(input_ids=ids, labels=labels[:, 1:])
 
 

@@ -69,7 +69,7 @@ def test_arguments_by_name_and_any_activation_that_is_known():
     assert known.replacement(module).by == "grouped_mm, geglu"
     torch.testing.assert_close(replaced(module)(*routed()), module(*routed()), rtol=1e-4, atol=1e-5)
     assert known.replacement(module_of(act="relu")) == (
-        "its activation is ReLU: there are swiglu and geglu"
+        "its activation is ReLU: supported are swiglu and geglu"
     )
 
 
@@ -199,9 +199,7 @@ def test_experts_in_another_form_are_left_with_the_reason():
     del module.gate_up_proj
     assert known.replacement(module) == "its gate_up_proj is not one tensor of all experts"
     found = {x.module: x.why for x in kw.patch(make("Llama 4")).lines if not x.by}
-    assert found == {
-        "Llama4TextExperts": "its experts are computed in another form than is known here"
-    }
+    assert found == {"Llama4TextExperts": "its experts are not computed in a known form"}
 
 
 class WrongExperts(modeling_mixtral.MixtralExperts):

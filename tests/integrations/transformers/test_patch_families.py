@@ -199,7 +199,7 @@ def test_ways_from_logits_to_a_loss(name):
     report = str(kw.patch(model))
     assert ("loss by linear_cross_entropy" in report) == (name in WAYS), report
     if name in COMPUTED:
-        assert "its logits are wanted for more than their cross entropy" in report
+        assert "its logits are used for more than their cross entropy" in report
     torch.testing.assert_close(run(model), want, rtol=1e-4, atol=1e-5)
 
 

@@ -145,7 +145,7 @@ def test_a_case_is_named_by_its_model_too():
 
 def test_a_case_that_does_not_fit_memory_is_skipped():
     big = case((1 << 40,), torch.float32, use="bench")
-    assert "takes some" in (workload.unfit(big, CPU) or "")
+    assert "needs about" in (workload.unfit(big, CPU) or "")
     assert workload.unfit(case((1 << 10,), torch.float32), CPU) is None
 
 
@@ -155,7 +155,7 @@ def test_a_case_too_small_to_leave_a_gpus_cache_is_skipped(monkeypatch):
     monkeypatch.setattr(workload, "gpu_facts", lambda index: SimpleNamespace(memory=1 << 37))
     monkeypatch.setattr(clock, "last_level_cache", lambda device: H200.l2_bytes)
     gpu = torch.device("cuda", 0)
-    assert "would not leave the cache" in (workload.unfit(case((5, 33), torch.float32), gpu) or "")
+    assert "would not exceed the cache" in (workload.unfit(case((5, 33), torch.float32), gpu) or "")
     for op in (lad.operator for lad in ladders()):
         assert all(workload.unfit(c, gpu, op) is None for c in op.cases if c.use == "bench")
 

@@ -296,7 +296,7 @@ def test_what_cannot_be_tuned(monkeypatch):
     with pytest.raises(ValueError, match="seconds: is 0, should be positive"):
         kw.tune(Model(), x, seconds=0)
     if not torch.cuda.is_available():
-        with pytest.raises(NoGpu, match="tune needs a GPU: there is none here"):
+        with pytest.raises(NoGpu, match="tune needs a GPU, and there is none here"):
             kw.tune(Model(), x)
     monkeypatch.setattr(tune_model, "gpu_of", lambda device: H200)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)

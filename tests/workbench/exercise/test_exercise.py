@@ -219,7 +219,7 @@ def test_what_a_gpu_forgives_is_judged_without_it(tmp_path, monkeypatch):
     run_here(of)
     monkeypatch.setattr(exercise, "_judged", on_a_gpu)
     found = exercise.check(exercise.named(name), tmp_path)
-    assert found["outcome"] == "wrong" and found["why"].startswith("right on this GPU, by luck; ")
+    assert found["outcome"] == "wrong" and found["why"].startswith("right on this GPU by luck; ")
     path.write_text(text)
     assert exercise.check(exercise.named(name), tmp_path)["outcome"] == "right"
 

@@ -118,7 +118,7 @@ def test_folders_are_not_overwritten_and_have_python_names(tmp_path):
     folder = written("gelu.cuda_vec16", tmp_path / "project")
     with pytest.raises(CannotExtend, match="exists already and is not empty"):
         written("gelu.cuda_vec16", folder)
-    with pytest.raises(CannotExtend, match="it must be a Python name"):
+    with pytest.raises(CannotExtend, match="must be a Python name"):
         written("gelu.cuda_vec16", tmp_path / "my-gelu")
 
 
@@ -180,8 +180,8 @@ def test_the_command(tmp_path, capfd):
     assert 'os.environ.get("EXTENSION_STYLE", "cmake")' in (into / "__init__.py").read_text()
     for words, says in (
         (["gelu.cuda_vec16", "--style", "make"], "'make' is not one of inline"),
-        (["gelu"], "name a rung too"),
-        (["gelu.cuda_vec16", "--case", "no"], "gelu has none of that id"),
+        (["gelu"], "name a rung as well"),
+        (["gelu.cuda_vec16", "--case", "no"], "gelu has no such case"),
     ):
         with pytest.raises(SystemExit) as ended:
             cli.main(["extension", *words, "-o", str(tmp_path / "other")])

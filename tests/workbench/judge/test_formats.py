@@ -41,6 +41,16 @@ def test_a_problem_of_gpu_mode_by_any_of_its_files(what):
     ]
 
 
+def test_an_argument_that_holds_the_result_already_is_written_to(tmp_path):
+    (tmp_path / "task.yml").write_text("tests:\n  - {size: 5}\n")
+    (tmp_path / "reference.py").write_text(
+        "import torch\n"
+        "def generate_input(size):\n    return torch.ones(size), torch.full((size,), 2.0)\n"
+        "def ref_kernel(data):\n    data[1][...] = data[0] + data[0]\n    return data[1]\n"
+    )
+    assert subject_of(tmp_path).operator.mutated == ("x1",)
+
+
 def test_a_submission_to_gpu_mode(box):
     target = f"{MODE / 'submission.py'}:custom_kernel"
     right = judge(target, MODE, box=box, describe=False)

@@ -225,7 +225,7 @@ def test_a_case_that_is_larger_than_what_is_shared_makes_room(monkeypatch):
     ("target", "how", "message"),
     [
         ("nowhere.py:fn", {}, "nowhere.py:fn: there is no file nowhere.py"),
-        (f"{USER}", {}, "name the function too"),
+        (f"{USER}", {}, "name the function as well"),
         (f"{USER}:nope", {}, "user.py has no 'nope'; it has .*softmax"),
         (f"{USER}:number", {}, "number in user.py is a int, not a function"),
         (f"{USER}:five", {}, r"it needs 5 arguments \(a, b, c, d, e\); softmax gives 2 \(x, dim\)"),
@@ -391,7 +391,7 @@ def test_a_launch_file_that_cannot_be_is_said_in_words(tmp_path):
         (None, "has no function `launch`"),
         (lambda z: {}, "'z' is neither an argument nor a result; there are x, dim, to, y"),
         (lambda x: {"grid": 1}, "needs grid, block and args"),
-        (lambda x: {"grid": 1, "block": 1, "args": [], "threads": 1}, "knows no threads"),
+        (lambda x: {"grid": 1, "block": 1, "args": [], "threads": 1}, "unknown key threads"),
         (lambda x: {"grid": 1, "block": 1, "args": ["q"]}, "'q' is not a tensor of the call"),
         (lambda x: {"grid": 1, "block": 1, "args": [None]}, "None is a NoneType"),
     ):

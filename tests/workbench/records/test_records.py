@@ -84,9 +84,9 @@ def test_the_last_line_without_its_end(shipped):
     ("line", "why"),
     [
         (b'{"operator": "softmax"}\n', "is a record without rung and case and machine and run"),
-        (b"[1, 2]\n", "is no record"),
-        (b"\x00\xff\xfe garbage\n", "holds bytes that are no text|is not JSON"),
-        (b"\0" * 50 + b"\n", "holds bytes that are no text|is not JSON"),
+        (b"[1, 2]\n", "is not a record"),
+        (b"\x00\xff\xfe garbage\n", "has bytes that are not text|is not JSON"),
+        (b"\0" * 50 + b"\n", "has bytes that are not text|is not JSON"),
     ],
 )
 def test_a_line_that_is_overwritten(shipped, line, why):
@@ -107,8 +107,8 @@ def test_the_runs(shipped):
 
 def test_records_whose_run_is_lost(shipped):
     cut(shipped / H200 / "runs.jsonl", 1, 10_000)
-    assert any("which runs.jsonl does not know" in p for p in ledger.ledger().problems)
-    with pytest.raises(data.Damaged, match=r"which runs\.jsonl does not know"):
+    assert any("which is not in runs.jsonl" in p for p in ledger.ledger().problems)
+    with pytest.raises(data.Damaged, match=r"which is not in runs\.jsonl"):
         merge.merge([shipped], shipped.parent / "into")
 
 

@@ -94,7 +94,7 @@ def test_verify_with_a_check_calls_a_correct_rung_clean(capfd):
     assert code == 0
     _, line, other, total = out.strip().splitlines()
     assert re.match(r"clean\tsum.cuda_last_block\t\t\d+\t\d+\traces, bounds, init", line)
-    assert re.match(r"unchecked\tsum.triton_block\t.*triton: on a GPU", other)
+    assert re.match(r"unchecked\tsum.triton_block\t.*triton: needs a GPU", other)
     assert re.match(r"# 2 rungs: 0 with findings, 1 clean, 1 unchecked", total)
 
 

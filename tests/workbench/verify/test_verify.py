@@ -194,8 +194,8 @@ def test_the_ledger_shows_what_machine_code_proves(written):
         ({"case": "3x4-f32"}, "no case 3x4-f32"),
         ({"config": {"rows": 7}}, "no config {'rows': 7}"),
         ({"outcome": "wrong", "cold": [1.0]}, "has times, but its outcome is wrong"),
-        ({"outcome": "fine"}, "'fine' is no outcome"),
-        ({"run": "s"}, "is of the run s, which runs.jsonl does not know"),
+        ({"outcome": "fine"}, "'fine' is not an outcome"),
+        ({"run": "s"}, "is of the run s, which is not in runs.jsonl"),
         ({"error": {**ERROR, "worst": 5.0}}, "over its budget"),
         ({"error": {**ERROR, "worst": float("nan")}}, "over its budget"),
         ({"budget": None}, "an error without a budget"),
@@ -211,12 +211,12 @@ def test_check_finds(written, changes, problem):
 def test_check_finds_defaults_without_proof_and_a_proof_that_is_not_written(written, monkeypatch):
     root = written(*every_config())
     found = ledger.check(root)
-    assert any(p.startswith("proven.json is not what the records say") for p in found)
+    assert any(p.startswith("proven.json does not match the records") for p in found)
     path = ledger.write_proven(root)
     assert json.loads(path.read_text()) == ledger.proven(root)
     found = ledger.check(root)
     assert not any(p.startswith("proven.json") for p in found)
-    unproven = [p for p in found if "is unproven, but would serve" in p]
+    unproven = [p for p in found if "is unproven, but would be dispatched for" in p]
     assert unproven
     assert not any(p.startswith(f"{KEY} ") for p in unproven)
     assert ledger.ledger(root).exit_code == 1

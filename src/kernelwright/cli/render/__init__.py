@@ -1,1 +1,1 @@
-"""What the commands print: tables and texts for the terminal."""
+"""The output of the commands: tables and texts for the terminal."""

@@ -24,7 +24,7 @@ STYLES = {
 
 
 def rows() -> Stream:
-    """The table whose rows `row` makes, one for each case."""
+    """A table with one row per case, made by `row`."""
     return Stream(
         Column("operator", line="above"),
         Column("case", line="above"),
@@ -40,7 +40,7 @@ def rows() -> Stream:
 
 
 def row(stream: Stream, r: Row) -> RenderableType:
-    """A case, printed when it is done."""
+    """A case's row, printed when it is done."""
     timed = r.ratio is not None
     return stream.row(
         Text(r.operator, "bold"),

@@ -50,14 +50,14 @@ def _accesses(found: Dissection, text: list[str]) -> Table:
 
 
 def _place(place: Place, text: list[str]) -> tuple[Text, Text]:
-    """A line's number and its text."""
+    """The number and the text of a line."""
     inside = f"  [{place.inside[0]}]" if place.inside else ""
     code = text[place.line - 1].strip() if place.line else ""
     return Text(str(place.line), "dim"), Text(code + inside)
 
 
 def access(x: Line) -> str:
-    """ "load x, 4 B"."""
+    """A description such as "load x, 4 B"."""
     return f"{x.kind} {'/'.join(x.memory)}, {x.width} B"
 
 

@@ -1,4 +1,4 @@
-"""The output of `kernelwright exercise`, which always ends with the next command to type."""
+"""The output of `kernelwright exercise`; it always ends with the next command to type."""
 
 from __future__ import annotations
 
@@ -104,14 +104,14 @@ def checked(e: Exercise, path: Path, found: dict[str, Any], following: Exercise 
 
 
 def _watched(found: dict[str, Any]) -> list[RenderableType]:
-    """What the emulator's checks looked for."""
+    """The result of the emulator's checks."""
     if found["unchecked"]:
         return [Text(f"not checked for races: {found['unchecked']}", "dim")]
-    return [Text("no race, access out of bounds, uninitialized read or divergent barrier")]
+    return [Text("no race, out-of-bounds access, uninitialized read or divergent barrier")]
 
 
 def _counts(found: dict[str, Any], path: Path) -> list[RenderableType]:
-    """Each counter beside its target, with the line to improve."""
+    """Each counter with its target and the line to improve."""
     lines: list[RenderableType] = []
     for c in found["counts"]:
         met = c["value"] <= c["most"]
@@ -135,7 +135,7 @@ def solution(diff: list[str], e: Exercise) -> RenderableType:
 
 
 def _worth(e: Exercise, timed: list[dict[str, Any]]) -> list[RenderableType]:
-    """The learner's time against the rung's on this GPU, or else the rung's on an H200."""
+    """The learner's and the rung's time on this GPU, or without a GPU the rung's on an H200."""
     if timed:
         stream = comparison.rows()
         rows = [comparison.row(stream, Row(**r)) for r in timed]

@@ -14,11 +14,11 @@ from kernelwright.workbench.sanitize.report import UNDER, Checked
 
 from .tables import Column, Note, Stream
 
-MOST = 5  # findings shown per rung and check; JSON has all
+MOST = 5  # findings shown per rung and check; the JSON output has all
 
 
 def watching(rungs: Iterable[tuple[Ladder, Rung]], checks: Iterable[str]) -> Stream:
-    """The table whose rows `watched` makes."""
+    """A table with the rows that `watched` makes."""
     names = [len(f"{lad.name}.{rung.name}") for lad, rung in rungs]
     return Stream(
         Column("outcome", width=9),

@@ -25,7 +25,7 @@ from .terminal import Output
 
 WIDEST = 100  # columns of text
 WRAPPED = 30  # characters of a cell that is wrapped
-#: Colours that are read on light and on dark terminals.
+#: Colours that are legible on light and dark terminals.
 COLOURS = "ansi_light"
 THEME = Theme({"markdown.code": "cyan", "markdown.code_block": "default"})
 BLOCKS = "·▁▂▃▄▅▆▇█"
@@ -40,7 +40,7 @@ def listing(lessons: Sequence[Lesson]) -> RenderableType:
 
 
 def lesson(done: Run, out: Output) -> list[RenderableType]:
-    """A lesson's steps, with what was measured."""
+    """A lesson's steps, with the measurements."""
     of = done.lesson
     out.push_theme(THEME)
     parts: list[RenderableType] = [
@@ -93,7 +93,7 @@ def _table(found: Table) -> tables.Table:
 
 
 def picture(found: Picture, out: Output) -> Group:
-    """A picture in characters: the height of a cell as one of eight blocks."""
+    """A picture in characters: each cell is one of eight block characters, by its height."""
     labels = max(len(s.label) for s in found.strips)
     words = max(len(s.words) for s in found.strips)
     room = max(16, min(64, min(out.width, WIDEST) - labels - words - 4))
@@ -109,7 +109,7 @@ def picture(found: Picture, out: Output) -> Group:
 
 
 def _cells(strip: Strip, room: int) -> str:
-    """Cells as characters, several to one if there are more than `room`."""
+    """Cells as characters; several cells share one if there are more than `room`."""
     each = -(-len(strip.cells) // room)
     wide = max(1, room // len(strip.cells)) if each == 1 else 1
     text = ""
@@ -126,7 +126,7 @@ def question(number: int, q: Question) -> Text:
 
 
 def answered(q: Question, right: bool, answer: str) -> Text:
-    """What a checked answer says."""
+    """The text about a checked answer."""
     head = ("right", "bold green") if right else ("wrong", "bold red")
     return Text.assemble(head, f": {answer}. {q.why}")
 
@@ -148,7 +148,7 @@ def item_answered(of: Item, right: bool) -> Text:
 
 
 def score(right: int, asked: int, missed: Sequence[Item]) -> Group:
-    """The result of a quiz and what to read."""
+    """The result of a quiz, and what to read or run."""
     lines: list[RenderableType] = [Text(f"{right} of {asked} right", "bold")]
     see = dict.fromkeys(of.see for of in missed)
     if see:

@@ -50,7 +50,7 @@ def operators(found: Any) -> Table:
 
 def files(found: Any) -> list[str]:
     trace, flame, memory = found.files
-    peak = "" if found.peak_bytes is None else f", at most {size(found.peak_bytes)}"
+    peak = "" if found.peak_bytes is None else f", peak {size(found.peak_bytes)}"
     return [
         f"trace for ui.perfetto.dev: {trace}",
         f"flame graph: {flame}",
@@ -59,11 +59,11 @@ def files(found: Any) -> list[str]:
 
 
 def swap(found: Any) -> list[str]:
-    """What a rung changes."""
+    """The changes in time and loss that a rung causes."""
     usual, other = (us / 1e3 for us in found.us)
     c = found.comparison
     lines = [
-        f"{found.operator}={found.rung}: {other:.3f} ms a step, dispatched {usual:.3f} ms: "
+        f"{found.operator}={found.rung}: {other:.3f} ms per step, dispatched {usual:.3f} ms: "
         f"{c.ratio:.3f}x as fast ({c.low:.3f} to {c.high:.3f}), {c.verdict}"
     ]
     if found.losses[0]:

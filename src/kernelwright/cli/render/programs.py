@@ -1,4 +1,4 @@
-"""What follows a program's own output: findings, notes, costs by line."""
+"""The text printed after a program's own output: findings, notes, costs by line."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kernelwright.emulator.program import Result
 from .tables import Column, Note, Table
 
 TIMED = (
-    "kernelwright: the times above are those of the emulator on this CPU; its speed says nothing "
-    "of a GPU's. `--dissect` counts sectors, bank conflicts and inactive lanes"
+    "kernelwright: the times above are those of the emulator on this CPU and do not indicate the "
+    "speed of a GPU. `--dissect` counts sectors, bank conflicts and inactive lanes"
 )
 
 
 def after(found: Result, checked: bool) -> list[RenderableType]:
-    """What follows; nothing if there is nothing to say."""
+    """Findings and notes; empty if there are none."""
     lines: list[str] = []
     for f in found.findings:
         again = f" ({f.count} times)" if f.count > 1 else ""
@@ -39,7 +39,7 @@ def after(found: Result, checked: bool) -> list[RenderableType]:
 
 
 def costs(launch: Dissected) -> list[RenderableType]:
-    """A table of the accesses of a launch, and one of its divergent branches."""
+    """A table of a launch's accesses, and a table of its divergent branches."""
     grid, block = (" x ".join(map(str, v)) for v in (launch.grid, launch.block))
     share = launch.lanes / (launch.steps * 32) if launch.steps else 1
     table = Table(

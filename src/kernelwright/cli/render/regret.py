@@ -13,7 +13,7 @@ SHOWN = 20  # cases of the report, the worst first
 
 
 def report(result: RegretResult) -> RenderableType:
-    """A line per operator, the distributions, then the worst cases."""
+    """One line per operator, the distributions, then the worst cases."""
     parts: list[RenderableType] = [_summary(result), Text()]
     if any(r.us for r in result.rows):
         parts += [_distributions(result), Text()]
@@ -45,7 +45,7 @@ def _summary(result: RegretResult) -> Table:
 
 
 def _distributions(result: RegretResult) -> Table:
-    """Our time over the best peer's, and over the best known config's; of all operators last."""
+    """Our time over the best peer's and over the best known config's; all operators last."""
     table = Table(
         Column("operator"),
         Column("our time over", ALWAYS),

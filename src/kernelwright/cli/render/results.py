@@ -19,9 +19,9 @@ COLUMNS = {
     "rung": ALWAYS, "cold": 9, "95% interval": 3, "warm": 2, "host": 2, "rate": 4, "of roof": 8,
     "over below": 5, "over best peer": 6, "workspace": 1, "bound": 1,
 }  # fmt: skip
-LEFT = ("rung", "bound")  # columns of words
+LEFT = ("rung", "bound")  # columns with text
 OPTIONAL = ("warm", "host", "workspace", "bound")  # shown only if some row has a value
-SMALL = 1 << 20  # bytes of workspace that are not worth a column
+SMALL = 1 << 20  # bytes of workspace up to which no column is shown
 ROOFS = {
     "r1w0": "DRAM read",
     "r2w0": "DRAM, two reads",
@@ -46,8 +46,8 @@ BACKENDS = {
 
 
 def listing(found: Listing) -> Table:
-    """The rungs of each operator from bottom to top."""
-    where = f"this {found.gpu}" if found.here else f"an {found.gpu}; native takes CPU tensors"
+    """The rungs of each operator, from the bottom of the ladder to its top."""
+    where = f"this {found.gpu}" if found.here else f"an {found.gpu} (CPU tensors: native)"
     table = Table(
         Column("operator", line="above"),
         Column("schema", line="above"),
@@ -57,7 +57,7 @@ def listing(found: Listing) -> Table:
         Column("proven", 8),
         Column("dispatched", 9),
         Column("idea", 1, wraps=True),
-        notes=[f"dispatched: by default, out of the operator's bench cases, on {where}"],
+        notes=[f"dispatched: in how many of the operator's bench cases by default, on {where}"],
         spaced=True,
     )
     for op in found.operators:
@@ -78,13 +78,13 @@ def listing(found: Listing) -> Table:
 
 
 def config_text(config: Config) -> str:
-    """A config in a table's cell."""
+    """A config as the text of a table cell."""
     return " ".join(f"{k}={v}" for k, v in config.items())
 
 
 def bench_case(lad: Ladder, case: Case, result: Any) -> Table:
-    """A ladder's table, printed as soon as its case is timed. For rungs that only a GPU can time it
-    shows the shipped record."""
+    """A ladder's table, printed as soon as its case is timed. For rungs that only a GPU can time,
+    it shows the shipped record."""
     machine = result.environment["machine"]
     noise = result.noise.get((lad.name, case.id))
     timed = metrics.table(lad, machine, case.id, result.records, noise)
@@ -105,8 +105,8 @@ def ladder(
     """The ladder table of one case.
 
     Args:
-        skipped: why a rung or peer was not timed.
-        beside: the same case on another machine.
+        skipped: the reasons why rungs or peers were not timed.
+        beside: the same case on another machine, for comparison.
         noise: the A/A noise: the difference measured between two identical sides.
     """
     title = f"{table.ladder.name}  {table.case}"
@@ -156,7 +156,7 @@ def _product_note(roof: records.Record) -> str:
 def _any(table: metrics.Table, column: str) -> bool:
     if column == "bound":
         return any(row.record and row.record.bound for row in table.rows)
-    if column == "workspace":  # only of our rungs: the formula's temporaries are expected
+    if column == "workspace":  # only for our rungs; the formula's temporaries are expected
         return any(r.rung and r.rung.is_ours and (r.workspace or 0) > SMALL for r in table.rows)
     return any(getattr(row, column) is not None for row in table.rows)
 
@@ -332,7 +332,7 @@ def ledger(found: Any) -> RenderableType:
         remark = "carried over: same machine code" if row.carried else ""
         if not row.proven:
             proven = Text("unproven", "yellow" if row.wanted else "dim")
-            remark = f"an older source is, on {', '.join(row.stale)}" if row.stale else ""
+            remark = f"an older source is proven on {', '.join(row.stale)}" if row.stale else ""
         many = f"{len(row.wanted)} bench cases" if row.wanted else ""
         backend = Text(row.backend, BACKENDS[row.backend])
         operator = Text(row.operator, "bold")
@@ -345,7 +345,7 @@ def ledger(found: Any) -> RenderableType:
 
 
 def _suite(ran: Any) -> list[Note]:
-    """When the tests last ran on a machine, and what failed."""
+    """The last run of the tests on a machine, and its failures."""
     what = "all tests" if ran.scope == "all" else "the tests of make test"
     missing = f", without parts {', '.join(ran.missing)}" if ran.missing else ""
     counts = f"{ran.passed} passed, {ran.failed} failed, {ran.skipped} skipped"
@@ -358,7 +358,7 @@ def _suite(ran: Any) -> list[Note]:
 
 
 def merged(found: Any) -> Note:
-    """How many records a merge added, skipped and dropped."""
+    """The number of records that a merge added, skipped and dropped."""
     left = f", skipped {found.stale} of other sources" if found.stale else ""
     dropped = f"; dropped {found.dropped} older ones, of other sources" if found.dropped else ""
     return Note(f"merged {found.taken} records{left}{dropped}", "")

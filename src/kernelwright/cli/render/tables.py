@@ -1,7 +1,7 @@
 """Tables for the terminal and for pipes.
 
-On a terminal, the least important columns are dropped until a table fits its width; a cell is
-never cut. `--wide` keeps all columns. In a pipe, a table is tab-separated values with all columns,
+On a terminal, the least important columns are dropped until a table fits its width; cells are never
+truncated. `--wide` keeps all columns. In a pipe, a table is tab-separated values with all columns,
 and its title and notes are lines that begin with "# ".
 """
 
@@ -29,13 +29,13 @@ class Column:
     """A column of a table.
 
     Attributes:
-        name: its head.
-        importance: the column with the smallest is dropped first; ALWAYS: never dropped.
-        right: aligned to the right, for numbers.
-        wraps: a text, wrapped in the width that the other columns leave.
-        line: "above": printed on a line of its own above its row, if it differs from the row
-            before; "below": on lines of its own below its row; "": in the row.
-        width: the least width, for a table whose rows are printed as they become known.
+        name: its heading.
+        importance: the column with the smallest value is dropped first, one with ALWAYS never.
+        right: whether it is right-aligned, for numbers.
+        wraps: whether its text is wrapped to the width that the other columns leave.
+        line: "above": printed on a separate line above its row, if it differs from the previous
+            row; "below": on separate lines below its row; "": in the row.
+        width: the minimum width, for a table whose rows are printed as they become known.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Note:
 
 
 class Table:
-    """Rows of cells under columns. Cells of one row have the columns' order."""
+    """Rows of cells under columns; the cells of a row are in the order of the columns."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Table:
         """
         Args:
             head: whether the columns' names are shown.
-            spaced: an empty line before each line "above".
+            spaced: whether an empty line precedes each line "above".
         """
         self.columns, self.title, self.notes = columns, title, list(notes)
         self.head, self.spaced = head, spaced
@@ -137,13 +137,13 @@ class _Layout:
     """The columns that fit, and their widths."""
 
     columns: Sequence[Column]
-    kept: list[int]  # of the columns in the row
+    kept: list[int]  # indices of the columns in the row
     widths: dict[int, int]
     dropped: list[str] = field(default_factory=list)
 
     @property
     def indent(self) -> int:
-        """Cells by which rows are indented under the lines above them."""
+        """The number of cells by which rows are indented under the lines above them."""
         return _indent(self.columns)
 
     def head(self) -> RenderResult:
@@ -222,7 +222,7 @@ def _layout(columns: Sequence[Column], rows: list[list[Text]], room: int, head: 
 
 
 def _room(console: Console) -> int:
-    """Cells of width; with --wide, as many as the table has."""
+    """The available width in cells; with --wide, unlimited."""
     wide = isinstance(console, Output) and console.wide
     return 1 << 30 if wide else console.width
 
@@ -235,4 +235,4 @@ def _row(columns: Sequence[Column], cells: Sequence[Cell]) -> list[Text]:
 def _tabbed(rows: Iterable[Sequence[Text]]) -> RenderResult:
     for row in rows:
         cells = (" ".join(cell.plain.split()) for cell in row)
-        yield Segment("\t".join(cells) + "\n")  # a Text would turn the tabs into spaces
+        yield Segment("\t".join(cells) + "\n")  # a Text would replace the tabs by spaces

@@ -31,7 +31,7 @@ class Output(Console):
     """A console that does not wrap lines unless it is a terminal; `emit` writes JSON.
 
     Attributes:
-        wide: tables keep all columns, however narrow the terminal is.
+        wide: whether tables keep all columns, however narrow the terminal is.
     """
 
     def __init__(self, document: int | None, wide: bool = False):
@@ -61,8 +61,8 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def output(as_json: bool, wide: bool = False) -> Generator[Output, None, None]:
-    """The console of a command. With `as_json` only `emit` writes to standard output: what
-    compilers and libraries print is redirected to standard error. `wide`: see Output."""
+    """The console of a command. With `as_json` only `emit` writes to standard output; the output of
+    compilers and libraries is redirected to standard error. `wide`: see Output."""
     if not as_json:
         yield Output(None, wide)
         return
@@ -82,7 +82,7 @@ def output(as_json: bool, wide: bool = False) -> Generator[Output, None, None]:
 def waiting(what: str, out: Console) -> Generator[Callable[[str], None], None, None]:
     """A spinner during a long step; yields a function that changes its text.
 
-    It is drawn on the output console if that is a terminal, so that lines are printed above it,
+    It is drawn on the output console if that is a terminal, so that other lines appear above it,
     and on standard error otherwise.
     """
     where = out if out.is_terminal else Console(stderr=True, highlight=False)

@@ -27,12 +27,12 @@ def summary(
     seconds: float = 0.0,
     page: Path | None = None,
 ) -> Table:
-    """What a bench run timed and verified on this machine, and what going further costs.
+    """What a bench run timed and verified on this machine, and the cost of a longer run.
 
     Args:
-        quick, cases: what the run was asked for.
-        seconds: how long it took.
-        page: the report that was written.
+        quick, cases: the options of the run.
+        seconds: the duration of the run.
+        page: the report that was written, if any.
     """
     timed = [r for r in result.records if r.cold and ":" not in r.rung and r.rung != "control"]
     rungs, shapes = {(r.operator, r.rung) for r in timed}, {(r.operator, r.case) for r in timed}
@@ -67,7 +67,7 @@ def summary(
         rows.append(("", f"{words}: {many} cases, about {_duration(cost)}"))
     if device.type == "cpu":
         rows.append(
-            ("", f"on a GPU: times of every rung; those above are of {records.REFERENCE_MACHINE}")
+            ("", f"on a GPU: times of every rung; those above are from {records.REFERENCE_MACHINE}")
         )
     if page:
         rows.append(("report", f"{page}: {page.stat().st_size / 1e6:.1f} MB, opens in any browser"))

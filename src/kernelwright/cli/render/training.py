@@ -16,11 +16,11 @@ from rich.text import Text
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 60  # losses of the small curve
-_LINES_EVERY = 2.0  # seconds between lines where there is no terminal
+_LINES_EVERY = 2.0  # seconds between lines if there is no terminal
 
 
 class Display:
-    """Shows a run's events: a picture that is drawn anew on a terminal, lines elsewhere."""
+    """Shows a run's events: as a picture that is redrawn on a terminal, as lines elsewhere."""
 
     def __init__(self, out: Console):
         self.out = out
@@ -120,7 +120,7 @@ class Display:
 
 
 def sparkline(values: list[float]) -> str:
-    """A curve in one line of text; each character is the mean of equally many values."""
+    """A curve in one line of text; each character is the mean of the same number of values."""
     if not values:
         return ""
     count = min(_WIDTH, len(values))

@@ -1,4 +1,4 @@
-"""A verdict in one screen, and as a page of its own."""
+"""A verdict on one screen of the terminal, and as an HTML page."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from . import results
 from .tables import Column, Table
 
 STYLES = {"right": "bold green", "wrong": "bold red", "inconclusive": "bold yellow"}
-SHOWN = 4  # further failing cases, and reasons of refusals
+SHOWN = 4  # further failing cases, and reasons of rejections
 
 
 def verdict(v: Verdict) -> RenderableType:
-    """The screen."""
+    """A verdict for the terminal."""
     parts: list[RenderableType] = [
         Text(ARBITRARY, "dim"),
         Text(),
@@ -43,7 +43,7 @@ def verdict(v: Verdict) -> RenderableType:
 
 
 def headline(v: Verdict) -> str:
-    """The verdict in a line."""
+    """The verdict in one line."""
     if v.outcome == "right":
         refused = f"; it refuses {len(v.refused)} more" if v.refused else ""
         unable = f"; {len(v.unable)} more cannot be judged here" if v.unable else ""
@@ -66,8 +66,8 @@ def where(v: Verdict) -> str:
 
 
 def fault(o: CaseOutcome) -> str:
-    """What is wrong on an input, or why it was not judged, in a line."""
-    named = o.check and o.kind != "race"  # a race says what it is
+    """What is wrong on an input, or why it was not judged, in one line."""
+    named = o.check and o.kind != "race"  # the description of a race includes the check
     return f"{o.check}: {o.why}" if named else o.why or o.layout
 
 
@@ -88,13 +88,13 @@ def _told() -> Table:
 
 
 def further(v: Verdict) -> list[str]:
-    """Further failures, what it refuses, how close to the budget it is, what did not run."""
+    """Further failures, rejected inputs, the distance to the error budget, and what did not run."""
     counts = Counter(KINDS[o.kind] for o in v.failures)
     kinds = ", ".join(f"{name} {_inputs(n)}" for name, n in counts.items())
     groups: dict[tuple[str, str], list[str]] = {}
     for o in v.failures:
         if o is not v.smallest:
-            what = re.sub(r"[0-9.e+-]*[0-9]", "#", o.why)  # alike but for their numbers
+            what = re.sub(r"[0-9.e+-]*[0-9]", "#", o.why)  # equal except for numbers
             groups.setdefault((o.check, what), []).append(o.case)
     said = [
         f"also {cases[0]}{f' and {len(cases) - 1} more' if cases[1:] else ''}: {_why(v, cases[0])}"
@@ -114,13 +114,15 @@ def further(v: Verdict) -> list[str]:
         said.append(
             f"closest to its budget on {v.worst.case}: {error.worst:.2g} of {budget.worst:.2g} ulp"
         )
-    said += [f"the kernel takes no {n}: judged with {n}={value}" for n, value in v.held.items()]
+    said += [
+        f"the kernel does not take {n}: judged with {n}={value}" for n, value in v.held.items()
+    ]
     said += [f"not run: {_inputs(n)}, {why}" for why, n in v.left_out.items()]
     return said
 
 
 def _layout(v: Verdict) -> list[str]:
-    """Strides that are not PyTorch's, where values are right."""
+    """Right results whose strides differ from PyTorch's."""
     found = [o for o in v.passed if o.layout]
     if not found:
         return []
@@ -135,16 +137,16 @@ def _why(v: Verdict, case: str) -> str:
 
 
 def pairs(v: Verdict) -> list[tuple[str, str]]:
-    """What is known besides, name and words."""
+    """Further facts: (name, text)."""
     found = v.properties()
     if v.costs:
         c = v.costs
         found.append(("launches", f"{c.launches} per call ({c.counted}), on {c.case}"))
         peak, host = "not measured: it needs a GPU", "not timed: it needs a GPU"
         if c.peak is not None:
-            peak = f"{metrics.size(c.peak)} beside inputs and outputs, on {c.case}"
+            peak = f"{metrics.size(c.peak)} besides inputs and outputs, on {c.case}"
         if c.host_us is not None:
-            host = f"{metrics.microseconds(c.host_us)} a call, on {c.timed}"
+            host = f"{metrics.microseconds(c.host_us)} per call, on {c.timed}"
         elif v.device == "cuda":
             host = v.no_times or "not timed: see the tables"
         found += [("memory", peak), ("host", host)]
@@ -161,7 +163,7 @@ def pairs(v: Verdict) -> list[tuple[str, str]]:
 
 
 def kernel(k: dict[str, Any]) -> str:
-    """What a kernel uses of an SM, in a line."""
+    """The resources that a kernel uses, in one line."""
     r, o, i = k["resources"], k["occupancy"], k["instructions"]
     spilled = r["spill_stores"] + r["spill_loads"]
     said = [
@@ -184,7 +186,7 @@ def _pairs(v: Verdict) -> Table:
 
 
 def html(verdicts: Sequence[Verdict]) -> str:
-    """Verdicts as a self-contained page, in the report's style."""
+    """Verdicts as a self-contained HTML page, in the report's style."""
     folder = report.TEMPLATES
     style = "".join((folder / f"{n}.css").read_text("utf-8") for n in ("charts", "report", "judge"))
     environment = Environment(

@@ -23,7 +23,7 @@ OUTCOMES = {
 
 
 def verifying(rungs: Iterable[tuple[Ladder, Rung]]) -> Stream:
-    """The table whose rows `verified` makes."""
+    """A table with the rows that `verified` makes."""
     rungs = list(rungs)
     names = [len(f"{lad.name}.{rung.name}") for lad, rung in rungs]
     configs = [len(config_text(config)) for _, rung in rungs for config in rung.configs]

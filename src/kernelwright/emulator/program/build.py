@@ -14,7 +14,7 @@ from kernelwright.support import cache
 from kernelwright.support.errors import CompileError, ToolchainError, UsageError
 
 from .. import build, compiler
-from . import errors, sources
+from . import errors, headers, sources
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = "program"
@@ -22,6 +22,14 @@ PROGRAM = "program"
 DROPPED = ("-std=c++17", "-fno-exceptions")
 #: Kinds of build in which a kernel may run the threads of a block by loops.
 LOOPED = ("fast",)
+#: What only C++20 has.
+_NEWER = re.compile(
+    r"^[ \t]*#[ \t]*include[ \t]*<(?:barrier|bit|compare|concepts|coroutine|format|latch|numbers"
+    r"|ranges|semaphore|source_location|span|stop_token|syncstream)>"
+    r"|\bstd::(?:span|numbers|ranges|bit_cast)\b"
+    r"|\btemplate\s*<[^<>;{}]*>\s*requires\b|\b(?:consteval|constinit)\b",
+    re.M,
+)
 #: no-pie: an address is the same in the file and in the process.
 DIALECT = ("-std=gnu++17", "-fpermissive", "-fno-pie", "-U_FORTIFY_SOURCE", "-fno-builtin-clock",
            "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP", "-DCCCL_DISABLE_FP8_SUPPORT",
@@ -42,8 +50,7 @@ def program(source: Path, kind: str) -> Path:
         raise ToolchainError(why)
     files = sources.own(source.resolve())
     made = sources.made(files, source.resolve(), kind in LOOPED)
-    has_main = any(re.search(r"\bmain\s*\(", text) for text in files.values())
-    if not has_main:
+    if not sources.has_main(source.resolve()):
         raise UsageError(
             f"{source} has no function main: check one kernel with "
             f"`kernelwright verify {source}:KERNEL --launch LAUNCH.py --check all`"
@@ -77,7 +84,7 @@ def _link(work: Path, source: Path, kind: str, out: Path) -> None:
         done = build._call(work, [*link, "-o", str(out)])
         if not done.returncode:
             return
-        missing = set(re.findall(r"undefined reference to `(?:[^'(<]*::)?(\w+)[^']*'", done.stderr))
+        missing = errors.missing_names(done.stderr)
         more = [p for p in left if any(sources.defines(p, name) for name in missing)]
         if not more:
             known = dict(sources.names(sources.own(source)))
@@ -191,7 +198,8 @@ def _flags(kind: str, files: dict[Path, str]) -> list[str]:
     parallel = ["-fopenmp"] if _uses_openmp(files) else []
     if kind in LOOPED and compiler.is_gnu():
         own += ["-fvect-cost-model=dynamic", "-funswitch-loops"]  # loops over threads as vectors
-    return [*own, *DIALECT, *parallel, *(_include() if files else ())]
+    newer = ["-std=gnu++20"] if any(_NEWER.search(text) for text in files.values()) else []
+    return [*own, *DIALECT, *newer, *parallel, *(_include() if files else ())]
 
 
 def _uses_openmp(files: dict[Path, str]) -> bool:
@@ -219,27 +227,7 @@ def _headers() -> str:
 
 @once
 def _include() -> tuple[str, ...]:
-    """The emulator's headers before NVIDIA's."""
-    mine = compiler.HERE / "include"
-    places = [mine / "program", mine, compiler.HERE, *nvidia()]
-    return tuple(f"-I{p}" for p in places)
-
-
-@once
-def nvidia() -> tuple[Path, ...]:
-    """Folders of the CUDA toolkit's headers.
-
-    Raises:
-        ToolchainError: there are none.
-    """
-    from cuda import pathfinder
-
-    found = pathfinder.find_nvidia_header_directory("cudart")
-    if not found:
-        raise ToolchainError(
-            "the headers of the CUDA toolkit are missing: pip install nvidia-cuda-runtime"
-        )
-    return Path(found), Path(found) / "cccl"
+    return tuple(f"-I{p}" for p in headers.emulated())
 
 
 def _bytes(text: str) -> bytes:

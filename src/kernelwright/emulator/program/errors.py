@@ -8,6 +8,13 @@ from pathlib import Path
 from .. import messages
 
 
+def missing_names(log: str) -> set[str]:
+    """The names of functions and variables that the linker has not found, without namespaces,
+    template arguments and parameters: `void n::f<int>(float)` is f."""
+    found = re.findall(r"undefined reference to `([^'(<]*)", log)
+    return {re.split(r"\W+", name.strip())[-1] for name in found}
+
+
 def explain(log: str, source: Path, names: dict[Path, str]) -> str:
     """The construct that is not supported and its line, followed by the compiler's message."""
     for path, name in names.items():

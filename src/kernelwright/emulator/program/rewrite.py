@@ -21,6 +21,8 @@ from . import bindings
 from .tokens import Token, angle_opening, closing, opening, split, text_of, tokens
 
 _ASM = ("asm", "__asm__", "__asm")
+#: #define UNROLL #pragma unroll, which nvcc takes.
+_PRAGMA = re.compile(r"^([ \t]*#[ \t]*define[ \t]+\w+[ \t]+)#[ \t]*pragma[ \t]+([^\n]*)", re.M)
 _QUALIFIERS = ("volatile", "__volatile__", "__volatile", "inline")
 
 
@@ -56,6 +58,7 @@ def rewritten(text: str, kernels: Mapping[str, bool]) -> str:
     Args:
         kernels: the program's kernels, as `kernels_of` finds them in each of its files.
     """
+    text = _PRAGMA.sub(lambda m: f'{m[1]}_Pragma("{m[2].strip()}")', text)
     all_ = tokens(text)
     edits = Edits(text)
     gone = list(bindings.parts(text, all_))
@@ -68,6 +71,8 @@ def rewritten(text: str, kernels: Mapping[str, bool]) -> str:
                 _asm(text, all_, i, edits)
             elif token.text == "extern":
                 _extern_shared(text, all_, i, edits)
+            elif token.text == "alignas":
+                _alignment(text, all_, i, edits)
             elif token.text == "volatile":
                 _volatile(all_, i, edits)
             elif token.text in kernels:
@@ -279,6 +284,18 @@ def _extern_shared(text: str, all_: list[Token], at: int, edits: Edits) -> None:
     its, name, sizes = " ".join(type_[:-1]), type_[-1], text_of(text, all_, array, end)
     made = f"{its} (&{name}){sizes} = *reinterpret_cast<{its} (*){sizes}>(kw_dynamic)"
     edits.replace(all_[at].start, all_[end].start, made)
+
+
+def _alignment(text: str, all_: list[Token], at: int, edits: Edits) -> None:
+    """__shared__ alignas(16) float x[4]: to C++, alignas stands before all other specifiers."""
+    first, end = at, closing(all_, at + 1)
+    while first and all_[first - 1].text in ("__shared__", "static", "const", "volatile"):
+        first -= 1
+    dynamic = first and all_[first - 1].text == "extern"
+    if first == at or end is None or dynamic:
+        return
+    edits.insert(all_[first].start, text_of(text, all_, at, end + 1) + " ")
+    edits.replace(all_[at].start, all_[end].end, "")
 
 
 def _in_function(all_: list[Token], at: int) -> bool:

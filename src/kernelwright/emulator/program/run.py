@@ -64,6 +64,7 @@ def run(
         CompileError, ToolchainError, UsageError: as `build.program`.
     """
     runtime()
+    source = sources.program_of(source.resolve())
     kind = "watched" if check else "dissected" if dissects else "fast"
     executable = build.program(source, kind)
     with tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
@@ -104,7 +105,8 @@ def debugged(source: Path) -> tuple[Path, tuple[str, ...]]:
     Raises:
         CompileError, ToolchainError, UsageError: as `build.program`.
     """
-    names = [k for text in sources.own(source.resolve()).values() for k in kernels_of(text)]
+    source = sources.program_of(source.resolve())
+    names = [k for text in sources.own(source).values() for k in kernels_of(text)]
     return build.program(source, "debug"), tuple(dict.fromkeys(names))
 
 

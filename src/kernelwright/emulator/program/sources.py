@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -9,13 +10,16 @@ from pathlib import Path
 
 from kernelwright.support.errors import UsageError
 
+from .headers import LEVELS, in_project
 from .loops import Facts, looped
 from .rewrite import kernels_of, rewritten
 
 _INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)(["<])([^">\n]+)[">]', re.M)
 #: Headers of the CUDA C++ core libraries, which a host compiler reads as C++.
 _CORE = re.compile(r"^(thrust|cuda/std)/")
-LEVELS = 4  # folders above a source in which its project may keep headers
+#: Texture references, of which CUDA 12 has no declarations; other programs use the name otherwise.
+_REFERENCE = re.compile(r"\btexture\s*<[^;{}()]*>\s*\w+\s*[;(]|\bcudaBindTexture")
+_OWN_TEXTURE = re.compile(r"\b(?:class|struct)\s+texture\b")
 SHARED = ("", "Common", "common", "include", "inc", "src", "utils", "util")
 #: Headers that are part of the emulator even where a project has its own.
 _SYSTEM = ("torch/", "ATen/", "c10/", "cuda_runtime", "cooperative_groups", "cuda_fp16", "mma.h")
@@ -59,6 +63,7 @@ def _includes(text: str, path: Path, source: Path) -> Iterator[tuple[re.Match[st
             continue
         places = (path.parent, *folders(source)) if quoted else folders(source)
         header = next((p / name for p in places if (p / name).is_file()), None)
+        header = header or in_project(name, source)
         if header is not None:
             yield found, header.resolve()
 
@@ -70,10 +75,51 @@ _MAIN = re.compile(r"\bmain\s*\(")
 
 def beside(source: Path) -> tuple[Path, ...]:
     """Files that may hold functions that a program declares only: those without `main` in the
-    folder of its source and in folders that its project shares."""
-    found = (p for f in folders(source) for p in sorted(f.iterdir()) if p.suffix in UNITS)
+    folder of its source, in folders that its project shares, and beside its headers."""
+    places = dict.fromkeys((*folders(source), *(p.parent for p in own(source))))
+    found = (p for f in places for p in sorted(f.iterdir()) if p.suffix in UNITS)
     own_ = (p.resolve() for p in found if p.is_file() and p.resolve() != source)
     return tuple(p for p in dict.fromkeys(own_) if not _MAIN.search(_text(p)))
+
+
+def has_main(source: Path) -> bool:
+    """Whether a file or a header of its own defines `main`."""
+    return any(_MAIN.search(text) for text in own(source).values())
+
+
+def program_of(source: Path) -> Path:
+    """The file with `main` of the program that a file belongs to: the file itself, or the only one
+    in the nearest of its project's folders that includes it or calls a function that it defines; or
+    the file, if there is none.
+
+    Raises:
+        UsageError: there are several.
+    """
+    if has_main(source):
+        return source
+    called = "|".join(_host_functions(_text(source))) or "(?!)"
+    uses = re.compile(rf'#\s*include\s*"(?:[^"]*/)?{re.escape(source.name)}"|\b(?:{called})\s*\(')
+    those: list[Path] = []
+    for folder in folders(source):  # the nearest first
+        files = [p for p in sorted(folder.iterdir()) if p.suffix in UNITS and p.is_file()]
+        texts = {p.resolve(): _text(p) for p in files}
+        those = [p for p, text in texts.items() if _MAIN.search(text) and uses.search(text)]
+        if those:
+            break
+    if len(those) > 1:
+        names = ", ".join(os.path.relpath(p, source.parent) for p in those[:6])
+        raise UsageError(f"{source} has no function main; run one of those that use it: {names}")
+    return those[0] if those else source
+
+
+def _host_functions(text: str) -> set[str]:
+    """Names of functions that a text defines outside of classes, without kernels and functions for
+    the device."""
+    defined = re.finditer(
+        r"^(?!\s)(?P<before>[^\n;{}()=#]*?)\b(?P<name>\w+)\s*\([^;{}]*?\)\s*\{", text, re.M
+    )
+    own_ = ("__global__", "__device__", "static", "inline")
+    return {m["name"] for m in defined if not any(word in m["before"] for word in own_)}
 
 
 def defines(path: Path, name: str) -> bool:
@@ -100,6 +146,9 @@ def made(files: dict[Path, str], source: Path, loops: bool = False) -> dict[str,
         for name, plain in kernels_of(text).items():
             kernels[name] = kernels.get(name, True) and plain
     called = names(files)
+    older = any(_REFERENCE.search(text) for text in files.values())
+    older &= not any(_OWN_TEXTURE.search(text) for text in files.values())
+    first = "#include <kw_texture_references.h>\n" if older else ""
     done: dict[str, str] = {called[source]: ""}  # the first
     for path, text in files.items():
         by_place = {m.start(): header for m, header in _includes(text, path, source)}
@@ -117,7 +166,7 @@ def made(files: dict[Path, str], source: Path, loops: bool = False) -> dict[str,
 
         whole = _INCLUDE.sub(included, text)
         whole = looped(whole, facts) if facts else whole
-        done[called[path]] = f'#line 1 "{path}"\n' + rewritten(whole, kernels)
+        done[called[path]] = f'{first}#line 1 "{path}"\n' + rewritten(whole, kernels)
     return done
 
 
@@ -126,4 +175,6 @@ def _core(header: str) -> str:
     macros = ("__CUDACC__", "__NVCC__", "__CUDA_ARCH__", "__CUDACC_VER_MAJOR__")
     push = "".join(f'#pragma push_macro("{m}")\n#undef {m}\n' for m in macros)
     pop = "".join(f'#pragma pop_macro("{m}")\n' for m in macros)
-    return f"#pragma once\n{push}#include <{header}>\n{pop}"
+    policies = "#include <kw_thrust.h>\n" if header.startswith("thrust/") else ""
+    wanted = "" if header.startswith("thrust/system/cuda/") else f"#include <{header}>\n"
+    return f"#pragma once\n{push}{wanted}{policies}{pop}"

@@ -1,11 +1,11 @@
-// What reductions accumulate in, and how they read memory that is not aligned to 16 bytes.
+// Accumulation types of reductions, and vector reads of memory that is not aligned to 16 bytes.
 #pragma once
 #include <kw/types.cuh>
 #include <kw/vec.cuh>
 
 namespace kw {
 
-// float for types of up to 32 bits, double for double.
+// float for types of at most 32 bits, double for double.
 template <typename T> struct Accumulator {
   using type = float;
 };
@@ -31,8 +31,8 @@ template <typename Out> __device__ __forceinline__ Out narrow(float x) {
 }
 template <typename Out> __device__ __forceinline__ Out narrow(double x) { return Out(x); }
 
-// The sum of a vector's elements, and of several vectors', by halving: log2 of the count roundings
-// deep instead of the count.
+// Sums the elements of a vector, or of several vectors, pairwise: the rounding error grows with
+// log2 of the number of elements instead of with the number.
 template <typename T, int N> __device__ __forceinline__ acc_t<T> pairwise(const Vec<T, N> &x) {
   acc_t<T> a[N];
   widen(x, a);
@@ -55,8 +55,8 @@ __device__ __forceinline__ acc_t<T> pairwise(const Vec<T, N> (&x)[COUNT]) {
   return a[0];
 }
 
-// n elements from x as 16-byte vectors: `head` elements before the first aligned address, `count`
-// whole vectors, `tail` elements after the last one.
+// Divides the n elements from x on into 16-byte vectors: `head` elements before the first aligned
+// address, `count` whole vectors and `tail` elements after the last vector.
 template <typename T> struct Vectors {
   static constexpr int W = kVecWidth<T>;
   const T *x;
@@ -70,9 +70,10 @@ template <typename T> struct Vectors {
     count = (n - head) / W;
     tail = int(n - head - count * W);
   }
-  // COUNT vectors, `step` apart; zeros past the last one. All loads are issued before the first is
-  // waited for, which takes a branch without bounds: with a predicate for each load the compiler
-  // runs out of predicates and puts additions in between.
+  // Loads COUNT vectors that are `step` apart, with zeros past the last one. All loads are issued
+  // before the first result is used. This needs a separate branch without bounds checks: with a
+  // predicate for each load the compiler runs out of predicate registers and places additions
+  // between the loads.
   template <int COUNT>
   __device__ __forceinline__ void load(Vec<T, W> (&v)[COUNT], long long first, int step) const {
     const T *from = x + head + first * W;
@@ -85,8 +86,9 @@ template <typename T> struct Vectors {
         v[k] = first + k * step < count ? load_streaming<T, W>(from + k * step * W) : Vec<T, W>{};
     }
   }
-  // The elements outside whole vectors, shared among lanes 0 to W - 2 of their reader; other lanes
-  // get zeros. They come as they are: added up after the vectors, they are no wait of their own.
+  // The elements outside whole vectors, one of each end per lane, in lanes 0 to W - 2; other lanes
+  // get zeros. They are returned without being added up, so that the caller can add them after the
+  // vectors and does not wait for them separately.
   __device__ __forceinline__ Vec<T, 2> edge(int lane) const {
     return {lane < head ? x[lane] : T(0), lane < tail ? x[head + count * W + lane] : T(0)};
   }

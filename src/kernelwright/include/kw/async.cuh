@@ -1,17 +1,18 @@
-// Copies from global to shared memory that pass through no register (compute capability 8.0).
+// Asynchronous copies from global to shared memory, without registers (compute capability 8.0).
 #pragma once
 
 namespace kw {
 
-// Start copying one object. The thread that started it sees it after copy_async_wait; other
-// threads after a barrier that follows. Under 4 bytes there is no such copy: it is done at once.
+// Starts the copy of one object. The calling thread sees the data after copy_async_wait; other
+// threads see it after a barrier that follows the wait. There is no asynchronous copy of fewer than
+// 4 bytes: such an object is copied immediately.
 template <typename T> __device__ __forceinline__ void copy_async(T *shared, const T *global) {
   if constexpr (sizeof(T) < 4) {
     *shared = *global;
   } else {
 #ifdef __CUDA_ARCH__
     const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-    if constexpr (sizeof(T) == 16)  // .cg: not through L1, nothing there would be read again
+    if constexpr (sizeof(T) == 16)  // .cg bypasses L1: the data is not read from L1 again
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
     else
       asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global),
@@ -23,21 +24,21 @@ template <typename T> __device__ __forceinline__ void copy_async(T *shared, cons
   }
 }
 
-// Wait for every copy that this thread has started.
+// Waits for all copies that this thread has started.
 __device__ __forceinline__ void copy_async_wait() {
 #ifdef __CUDA_ARCH__
   asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
 }
 
-// Close a group: the copies that this thread has started since the last one.
+// Closes a group of copies: those that this thread has started since the previous group.
 __device__ __forceinline__ void copy_async_commit() {
 #ifdef __CUDA_ARCH__
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 
-// Wait for all groups of this thread but the youngest N.
+// Waits for all copy groups of this thread except the N most recent ones.
 template <int N> __device__ __forceinline__ void copy_async_wait_all_but() {
 #ifdef __CUDA_ARCH__
   asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");

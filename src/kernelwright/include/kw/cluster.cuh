@@ -1,10 +1,10 @@
-// Thread-block clusters (compute capability 9.0): several blocks that write to each other's shared
-// memory.
+// Thread-block clusters (compute capability 9.0): several blocks that can write to each other's
+// shared memory.
 #pragma once
 
 namespace kw {
 
-// This block's place in its cluster.
+// The rank of this block in its cluster.
 __device__ __forceinline__ int cluster_rank() {
 #ifdef __CUDA_ARCH__
   unsigned rank;
@@ -15,22 +15,23 @@ __device__ __forceinline__ int cluster_rank() {
 #endif
 }
 
-// A box in shared memory that every block of a cluster has, and to which the others send. It is
-// full when `bytes` have come. The hardware counts them (an mbarrier), so that only the receiver
-// waits: a barrier of the whole cluster would also wait for every access to global memory.
+// A mailbox in the shared memory of each block of a cluster, to which the other blocks send. It is
+// full when `bytes` bytes have arrived. An mbarrier counts the bytes in hardware, so that only the
+// receiver waits: a barrier of the whole cluster would also wait for all accesses to global memory.
 //
-//   box.open(bytes);    every thread; then work that needs no other block
-//   box.ready();        every warp, converged: all blocks run and have opened theirs
-//   box.send(...);      any thread, to any block
-//   box.wait();         every thread, before it reads what was sent
+//   box.open(bytes);    called by every thread; work that needs no other block may follow
+//   box.ready();        called by every warp, converged: all blocks run and have opened theirs
+//   box.send(...);      called by any thread, to any block
+//   box.wait();         called by every thread before it reads the data
 //
-// No block may end before its box is full: a send must find it running.
+// A block must not exit before its mailbox is full, because a sender needs it to be running.
 //
-// A loop takes two boxes in turns, opened together by open_all. Once a box is full, expect() opens
-// it for the turn after the next, whose bytes may already be coming, and wait() is told its parity:
-// 0 for the first time a box is filled, then 1, 0, ... One box would not do: a block that has all
-// of a turn may send of the next while another still waits for the first. A box that no turn will
-// fill stays shut, so that each that is opened is waited for.
+// A loop alternates between two mailboxes, which open_all opens together. Once a mailbox is full,
+// expect() opens it for the iteration after the next one, whose bytes may already be arriving.
+// wait() takes the phase parity: 0 for the first time that a mailbox is filled, then 1, 0, and so
+// on. One mailbox would not be enough: a block that has received all data of one iteration may send
+// data of the next iteration while another block is still waiting for the first. A mailbox that no
+// iteration will fill is not opened, so that every opened mailbox is also waited for.
 struct Mailbox {
   unsigned long long barrier;
 
@@ -39,7 +40,7 @@ struct Mailbox {
     expect(bytes);
     announce();
   }
-  // Those of the first turns that `comes(turn)`.
+  // Opens the mailboxes of those of the first N iterations for which `comes(turn)` holds.
   template <int N, typename Comes>
   static __device__ __forceinline__ void open_all(Mailbox (&boxes)[N], unsigned bytes,
                                                   Comes comes) {
@@ -49,7 +50,7 @@ struct Mailbox {
     announce();
   }
 
-  // Every thread may call it; one counts.
+  // Every thread may call this; only thread 0 has an effect.
   __device__ __forceinline__ void expect(unsigned bytes) {
     if (threadIdx.x == 0)
 #ifdef __CUDA_ARCH__
@@ -70,7 +71,7 @@ struct Mailbox {
 #endif
   }
 
-  // Write `value` to `*slot` of block `rank`, and count its bytes there.
+  // Writes `value` to `*slot` of block `rank` and counts its bytes in that block's mailbox.
   template <typename T> __device__ __forceinline__ void send(T *slot, T value, int rank) {
     const unsigned to = remote(address(slot), rank), box = remote(address(&barrier), rank);
     if constexpr (sizeof(T) == 8) {
@@ -125,7 +126,7 @@ struct Mailbox {
       emulator::fence_mbarrier_init();
 #endif
     }
-    __syncwarp();  // racecheck takes a lane's init for its whole warp's
+    __syncwarp();  // racecheck attributes a lane's init to its whole warp
   }
   __device__ __forceinline__ void init() {
 #ifdef __CUDA_ARCH__
@@ -134,7 +135,7 @@ struct Mailbox {
     emulator::mbarrier_init(address(&barrier), 1);
 #endif
   }
-  // To the other blocks: this one runs, its boxes are open.
+  // Signals to the other blocks that this block runs and has opened its mailboxes.
   static __device__ __forceinline__ void announce() {
     __syncwarp();
 #ifdef __CUDA_ARCH__

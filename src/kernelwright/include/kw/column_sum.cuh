@@ -11,15 +11,16 @@
 
 namespace kw {
 
-// No 32-bit word accompanies a row of a thread's columns. Where one does, at(row) is its address.
+// For operators in which no 32-bit word belongs to a thread's columns of a row. Where one does,
+// at(row) is its address.
 struct NoWords {
   static constexpr bool kAny = false;
 };
 
 // Reads 16 bytes of columns per thread, row by row, in blocks of (32, DOWN) threads. The columns
 // begin at `in[j]` in each of TENSORS tensors and have `rows` rows, which the blocks of a grid
-// column share. STAGES rows are in flight to shared memory slots of the thread's own; a slot is
-// refilled as soon as it is read, so no barrier is needed.
+// column share. STAGES rows are in flight to shared memory slots that belong to one thread each; a
+// slot is refilled as soon as it has been read, so no barrier is needed.
 template <typename T, int TENSORS, int DOWN, int STAGES, typename Words = NoWords>
 struct ColumnReader {
   static constexpr int N = kVecWidth<T>;
@@ -28,8 +29,8 @@ struct ColumnReader {
   long long stride[TENSORS];
   unsigned row = blockIdx.y * DOWN + threadIdx.y, step = gridDim.y * DOWN, rows;
   Words words;
-  Piece *slots;          // the thread's, of the first stage and tensor
-  unsigned *word_slots;  // of the first stage
+  Piece *slots;          // the thread's slots of the first stage and tensor
+  unsigned *word_slots;  // the thread's words of the first stage
 
   // Starts the copies of the first rows; work between this and `for_each_row` overlaps with them.
   __device__ __forceinline__ ColumnReader(const T *const (&in_)[TENSORS],
@@ -46,7 +47,7 @@ struct ColumnReader {
     for (int k = 0; k < STAGES; ++k) fetch(k, row + k * step);
   }
 
-  // each(row, floats of each tensor, the word)
+  // Calls each(row, floats of each tensor, the word) for every row.
   template <typename Each> __device__ __forceinline__ void for_each_row(const Each &each) {
 #pragma unroll 1
     for (int stage = 0; row < rows; row += step, stage = stage + 1 < STAGES ? stage + 1 : 0) {
@@ -75,10 +76,10 @@ struct ColumnReader {
   }
 };
 
-// Adds the partial sums of a strip of columns over the blocks of a grid column, and stores them to
-// `total` from column `col` on (the thread's columns, if they are `inside`). The block with the
-// highest blockIdx.y collects what the others publish; `handed` holds 32 * WIDTH words per block,
-// zero before and after the launch.
+// Adds the partial sums of a strip of columns over the blocks of a grid column and stores the
+// result to `total` from column `col` on (the thread's columns, if they are `inside`). The block
+// with the highest blockIdx.y collects the values that the others publish. `handed` holds 32 *
+// WIDTH words per block, which are zero before and after the launch.
 template <int DOWN, int WIDTH, typename T>
 __device__ __forceinline__ void column_sum(float (&sum)[WIDTH], FlaggedValue *handed, T *total,
                                            int col, bool inside) {

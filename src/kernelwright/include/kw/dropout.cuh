@@ -1,7 +1,8 @@
-// Dropout of 16 bytes of neighbours at a time: a piece, so that a warp's accesses lie side by side.
-// Eight neighbours in row-major order, from a multiple of eight on, are an octet: their random
-// words come from one Philox counter, and their mask is one byte. In 16-bit dtypes a piece is an
-// octet; in float32 it is half of one, and two lanes draw the same words.
+// Dropout in pieces of 16 bytes of adjacent elements, so that the accesses of a warp are
+// contiguous. Eight elements that follow each other in row-major order, from a multiple of eight
+// on, are an octet: their random words come from one Philox counter, and their mask is one byte. In
+// 16-bit dtypes a piece is an octet; in float32 it is half an octet, and two lanes generate the
+// same words.
 #pragma once
 #include "kw/map.cuh"
 #include "kw/math.cuh"
@@ -9,16 +10,17 @@
 
 namespace kw {
 
-// Where dropout's factors come from: nowhere (all are 1), a seed, or the bits of a stored mask.
+// The source of dropout's factors: none (all are 1), a seed, or the bits of a stored mask.
 enum class Draw { kNone, kSeed, kMask };
 
 constexpr int kOctet = 8;
 
-// Piece k of a tensor is its elements N k ... N k + N - 1, N = kVecWidth<T>: 16 bytes.
+// Piece k of a tensor consists of elements N k to N k + N - 1, N = kVecWidth<T>: 16 bytes.
 template <typename T> using Piece = Vec<T, kVecWidth<T>>;
 
-// For element i of an octet word i / 2 of philox(seed, octet); where i is odd, with its halves
-// exchanged. An odd piece of four takes the last two words.
+// The random words of a piece. Element i of an octet uses word i / 2 of philox(seed, octet); for
+// odd i the two halves of the word are exchanged. An odd piece of four elements uses the last two
+// words.
 template <int N>
 __device__ __forceinline__ void piece_words(unsigned long long seed, unsigned long long piece,
                                             unsigned (&words)[N]) {
@@ -40,8 +42,9 @@ __device__ __forceinline__ unsigned piece_bits(const unsigned char *mask,
   return mask[piece / kPieces] >> piece % kPieces * N & ((1u << N) - 1);
 }
 
-// Stores a piece's bits. Of two lanes that share a byte, 2 k and 2 k + 1 who come together, the
-// first stores it. The last byte's thread clears those that fill its word up and stand for nothing.
+// Stores the bits of a piece. If two lanes share a byte, they are lanes 2 k and 2 k + 1, both
+// active, and the first one stores it. The thread of the last byte also clears the unused bytes of
+// its 32-bit word.
 template <int N, typename I>
 __device__ __forceinline__ void keep_bits(unsigned char *mask, I piece, I pieces, unsigned bits) {
   constexpr int kPieces = kOctet / N;
@@ -54,7 +57,7 @@ __device__ __forceinline__ void keep_bits(unsigned char *mask, I piece, I pieces
     for (I rest = pieces / kPieces; rest % 4; ++rest) mask[rest] = 0;
 }
 
-// The words of a stored mask down a column of pieces, `across` in a row: 32 elements each.
+// The words of a stored mask for a column of pieces; a row has `across` words of 32 elements.
 template <Draw DRAW, int N> struct MaskWords {
   static constexpr bool kAny = DRAW == Draw::kMask;
   static constexpr unsigned kPieces = 32 / N;
@@ -64,13 +67,13 @@ template <Draw DRAW, int N> struct MaskWords {
   __device__ __forceinline__ const unsigned *at(unsigned row) const {
     return reinterpret_cast<const unsigned *>(mask) + (row * across + piece) / kPieces;
   }
-  // Of the row's piece: bit i, element i is kept.
+  // The bits of the piece in row `row`: bit i is set if element i is kept.
   __device__ __forceinline__ unsigned bits(unsigned row, unsigned word) const {
     return word >> (row * across + piece) % kPieces * N & ((1u << N) - 1);
   }
 };
 
-// What one call's dropout is: `p` in float64, since 1 - p would lose its digits near 1.
+// The dropout parameters of one call. `p` is float64, since 1 - p would lose precision near p = 1.
 template <Draw DRAW, int N> struct Dropout {
   unsigned long long seed = 0;
   unsigned threshold = 0;
@@ -88,7 +91,8 @@ template <Draw DRAW, int N> struct Dropout {
     }
   }
 
-  // Bit i: element i of the piece is kept. A word's upper 24 bits are compared, as integers.
+  // Bit i is set if element i of the piece is kept. The upper 24 bits of a word are compared as
+  // integers.
   __device__ __forceinline__ unsigned bits(long long piece) const {
     if constexpr (DRAW == Draw::kNone) return (1u << N) - 1;
     if constexpr (DRAW == Draw::kMask) return piece_bits<N>(mask, piece);
@@ -99,16 +103,17 @@ template <Draw DRAW, int N> struct Dropout {
     return kept;
   }
 
-  // What element i is multiplied with: times 0, not replaced by 0, so that a NaN stays one.
+  // The factor of element i. A dropped element is multiplied by 0 and not set to 0, so that NaN
+  // remains NaN.
   __device__ __forceinline__ float factor(unsigned bits, int i) const {
     if constexpr (DRAW == Draw::kNone) return 1.0f;
     return bits >> i & 1 ? scale : 0.0f;
   }
 };
 
-// What a piece's elements are multiplied with: `Dropout::factor` of `Dropout::bits`, without the
-// bits. Where all are dropped no word may be kept: `threshold` has 25 bits then, of which a word
-// compares 24, and every factor is 0.
+// The factors of a piece's elements: `Dropout::factor` of `Dropout::bits`, without computing the
+// bits. If all elements are dropped, `threshold` needs 25 bits, of which the comparison with a word
+// uses 24 and might keep elements; therefore all factors are 0 in this case.
 template <Draw DRAW, int N> struct Factors {
   unsigned long long seed;
   unsigned threshold;
@@ -132,16 +137,17 @@ template <Draw DRAW, int N> struct Factors {
   }
 };
 
-// Factors for a thread of many pieces, fewer than 2^32 in all: the seed is in registers of the
-// warp, all of whose threads make this together. A bit says what is kept, for those who store it.
+// Factors for a thread that processes many pieces, fewer than 2^32 in total. The seed is held in
+// uniform registers, so all threads of a warp must construct this object together. `get` also
+// returns the bits of the kept elements for callers that store them.
 template <Draw DRAW, int N> struct WarpFactors {
   unsigned long long seed = 0;
   unsigned threshold = 0;
   float scale = 1.0f;
   const unsigned char *mask = nullptr;
 
-  // That every factor is 0 where all are dropped, says a product: a choice would be made again for
-  // each word.
+  // A product makes every factor 0 if all elements are dropped: the compiler would evaluate a
+  // conditional expression again for each word.
   __device__ __forceinline__ WarpFactors(const long long *seed_, const unsigned char *mask_,
                                          double p) {
     if constexpr (DRAW == Draw::kNone) return;
@@ -157,7 +163,7 @@ template <Draw DRAW, int N> struct WarpFactors {
     if constexpr (DRAW == Draw::kMask) bits = piece_bits<N>(mask, piece);
     return get(piece, bits, factor);
   }
-  // `bits`: what a mask holds of the piece.
+  // `bits`: the piece's bits from the stored mask.
   __device__ __forceinline__ unsigned get(unsigned piece, unsigned bits, float (&factor)[N]) const {
     unsigned words[N];
     if constexpr (DRAW == Draw::kSeed) piece_words(seed, piece, words);
@@ -171,8 +177,9 @@ template <Draw DRAW, int N> struct WarpFactors {
     return scale == 0.0f ? 0 : bits;
   }
 
-  // x of a piece becomes 0 x where dropped, for callers that multiply with `scale` themselves:
-  // some lanes skip a multiplication, where `get` chooses a factor and all multiply with it.
+  // Multiplies the dropped elements of a piece by 0, for callers that multiply by `scale`
+  // themselves. Only lanes that drop an element execute this multiplication, whereas with `get`
+  // every lane selects a factor and multiplies by it.
   __device__ __forceinline__ void drop(unsigned piece, float (&x)[N]) const {
     static_assert(DRAW != Draw::kMask, "a mask is read by get");
     if constexpr (DRAW == Draw::kSeed) {

@@ -1,5 +1,6 @@
-// Values passed from block to block together with a ready flag: no counter and no fence. An aligned
-// 8-byte access is not split, so a block that reads the flag of a word has its 32-bit value too.
+// Values that one block passes to another together with a ready flag, without a counter or a fence.
+// An aligned 8-byte access is not split, so a block that reads the flag of a word also has its
+// 32-bit value.
 #pragma once
 
 namespace kw {
@@ -15,7 +16,7 @@ __device__ __forceinline__ void publish(volatile FlaggedValue *at, double x) {
   at[1] = kFlag | unsigned(__double2hiint(x));
 }
 
-// Waits for a word, then resets it to zero for the next launch.
+// Waits until a word is ready, returns its value and resets it to zero for the next launch.
 __device__ __forceinline__ unsigned take_word(volatile FlaggedValue *at) {
   FlaggedValue word;
   do word = *at;
@@ -23,7 +24,7 @@ __device__ __forceinline__ unsigned take_word(volatile FlaggedValue *at) {
   *at = 0;
   return unsigned(word);
 }
-// Waits for N words, `apart` words from each other, and polls them together.
+// Waits for N words that are `apart` words from each other, polling all of them together.
 template <int N>
 __device__ __forceinline__ void take_all(volatile FlaggedValue *at, int apart, float (&x)[N]) {
   FlaggedValue words[N];

@@ -1,12 +1,14 @@
 // gelu and its slope, for results stored as T; ops/elementwise/gelu/fit.py prints the tables.
 //
-// At copy speed an H200 has about 31 issue slots for each 16-bit element, and erff takes 30. But
-// gelu(x) = max(x, 0) - t Phi(-t) with t = |x|, and log2 Phi(-t) is so smooth that a polynomial
-// of degree 7 holds it to a part of a 16-bit ulp: one exponential instead of an error function,
-// and no 1 + erf to cancel in the negative tail. float32 has twice the slots and takes erff.
+// In the time in which an H200 copies a 16-bit element it has about 31 issue slots, and erff takes
+// 30. But gelu(x) = max(x, 0) - t Phi(-t) with t = |x|, and log2 Phi(-t) is so smooth that a
+// polynomial of degree 7 approximates it to a fraction of a 16-bit ulp. This takes one exponential
+// instead of an error function, and there is no sum 1 + erf that would cancel in the negative tail.
+// float32 has twice as many issue slots and uses erff.
 //
-// The slope is 1 - d(-x), and d(-t) = (root - t) 2^W(t) with W as smooth: exact at its zero,
-// where Phi(x) + x phi(x) has lost every digit. float32 takes a longer W.
+// The slope is 1 - d(-x), where d(-t) = (root - t) 2^W(t) and W is equally smooth. This form is
+// exact at the zero of the slope, where Phi(x) + x phi(x) has lost all significant digits. float32
+// uses a longer polynomial for W.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -14,7 +16,7 @@
 
 namespace kw {
 
-// A table at TIMES t, plus log2(TIMES): the compiler computes other coefficients.
+// The coefficients for the argument TIMES t, plus log2(TIMES); they are computed at compile time.
 template <int TIMES, int N>
 __device__ __forceinline__ float log2_of_multiple(const float (&c)[N], float t) {
   static_assert(TIMES == 1 || TIMES == 2, "log2(TIMES) is 0 or 1");
@@ -36,7 +38,7 @@ template <> struct GeluTables<float> {
   }
 };
 template <> struct GeluTables<__half> {
-  static constexpr float kTop = 5.8f;  // beyond it t Phi(-t) rounds to 0
+  static constexpr float kTop = 5.8f;  // above it t Phi(-t) rounds to 0
   template <int TIMES = 1> static __device__ __forceinline__ float log2_tail(float t) {
     constexpr float c[] = {-0.999995351f,  -1.15125036f,     -0.458466887f,  -0.0539566651f,
                            0.00850574393f, -0.000929848931f, 6.1495135e-05f, -1.82874328e-06f};
@@ -64,7 +66,7 @@ template <> struct GeluTables<__nv_bfloat16> {
   }
 };
 
-// x Phi(x), Phi the normal distribution
+// x Phi(x), where Phi is the normal distribution function.
 template <typename T> __device__ __forceinline__ float gelu_erf(float x) {
   const float t = fminf(fabsf(x), GeluTables<T>::kTop), half = 0.5f * x;
   // half + |half| is max(x, 0), and NaN for -inf, as in x (1 + erf(x))
@@ -74,9 +76,9 @@ template <> __device__ __forceinline__ float gelu_erf<float>(float x) {
   return 0.5f * x * (1.0f + erff(0.70710678f * x));
 }
 
-// Phi(x) + x phi(x)
+// Phi(x) + x phi(x).
 template <typename T> __device__ __forceinline__ float gelu_erf_slope(float x) {
-  constexpr float kRoot = 0.751791525f, kRootLow = -1.2114449e-08f;  // to 48 bits
+  constexpr float kRoot = 0.751791525f, kRootLow = -1.2114449e-08f;  // the root to 48 bits
   const float e = fast_exp2(GeluTables<T>::log2_slope(fabsf(x)));
   const float side = copysignf(0.5f, x);
   float a = fmaf(-2.0f * kRoot, side, x);  // +-(t - root)
@@ -84,8 +86,9 @@ template <typename T> __device__ __forceinline__ float gelu_erf_slope(float x) {
   return fmaf(a, e, side + 0.5f);
 }
 
-// x s(x), s = (1 + tanh u) / 2 = 1 / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3). The
-// exponential needs no tanh and does not cancel; float32 keeps tanhf, which is nearer by an ulp.
+// x s(x), s = (1 + tanh u) / 2 = 1 / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3). The form
+// with an exponential needs no tanh and does not cancel; float32 keeps tanhf, whose error is one
+// ulp smaller.
 __device__ __forceinline__ float tanh_gate(float x, float xx) {
   const float minus_2u = x * fmaf(xx, -0.10294324f, -2.3022082f);  // times log2(e)
   return fast_reciprocal(1.0f + fast_exp2(minus_2u));
@@ -98,8 +101,8 @@ template <> __device__ __forceinline__ float gelu_tanh<float>(float x) {
   return 0.5f * x * (1.0f + tanhf(u));
 }
 
-// s + x s (1 - s) 2u': the small factors first and x^2 bounded, so that a huge x meets a zero and
-// no infinity
+// s + x s (1 - s) 2u'. The small factors are multiplied first and x^2 is bounded, so that for a
+// huge x the product is 0 and not 0 times infinity.
 template <typename T> __device__ __forceinline__ float gelu_tanh_slope(float x) {
   const float xx = fminf(x * x, 1e30f), s = tanh_gate(x, xx);
   return fmaf(x * fmaf(-s, s, s), fmaf(xx, 0.21406445f, 1.5957691f), s);
@@ -120,7 +123,8 @@ template <typename T, bool TANH> __device__ __forceinline__ float gelu_slope(flo
   return gelu_erf_slope<T>(x);
 }
 
-// gelu(2 h): where the argument is a product anyway, one factor's half saves the formula its own.
+// gelu(2 h). If the argument is a product, the caller can halve one of its factors in advance,
+// which saves the multiplication by one half here.
 template <typename T, bool TANH> __device__ __forceinline__ float gelu_twice(float h) {
   if constexpr (TANH) {
     return gelu_tanh<T>(h + h);

@@ -1,13 +1,14 @@
-// What comes before a tile, when each tile is a block of one launch: the blocks hand their totals
-// on through words in memory that carry their own flags (flagged_value.cuh), zero before the
-// launch. A block waits for earlier blocks, so it must not start before them: GPUs start blocks in
-// the order of their indices, but CUDA does not guarantee it.
+// The combined value of all tiles before a tile, where each tile is one block of a single launch.
+// The blocks pass their totals through words in memory that contain a flag (flagged_value.cuh) and
+// are zero before the launch. A block waits for earlier blocks, so it must not start before them:
+// GPUs start blocks in the order of their indices, but CUDA does not guarantee it.
 //
-// decoupled(): a block looks back over its predecessors until one knows all that lies before it (D.
-// Merrill, M. Garland, Single-pass Parallel Prefix Scan with Decoupled Look-back, 2016). Which one
-// that is depends on time, and so does the order of floating-point additions.
-// tree(): always the same totals in the same order, of 32 tiles, 1,024 tiles, and so on:
-// deterministic.
+// decoupled(): a block looks back over its predecessors until it reaches one whose complete prefix
+// is known (D. Merrill, M. Garland, Single-pass Parallel Prefix Scan with Decoupled Look-back,
+// 2016). Which predecessor that is depends on timing, and so does the order of floating-point
+// additions.
+// tree(): combines fixed groups in a fixed order (32 tiles, 1,024 tiles, and so on) and is
+// therefore deterministic.
 #pragma once
 #include "kw/scan.cuh"
 
@@ -24,7 +25,7 @@ __device__ __forceinline__ void publish_state(volatile StateWord *at, State x, u
   for (int i = 0; i < kStateWords<State>; ++i) at[i] = StateWord(flag) << 32 | words[i];
 }
 
-// Reads a state, if it has been published whole; its flag, or 0.
+// Reads a state if all of its words have been published, and returns its flag; otherwise returns 0.
 template <typename State>
 __device__ __forceinline__ unsigned peek_state(const volatile StateWord *at, State &x) {
   StateWord read[kStateWords<State>];
@@ -43,8 +44,8 @@ __device__ __forceinline__ unsigned peek_state(const volatile StateWord *at, Sta
   return flag;
 }
 
-// One warp calls it, with the tile's total in every lane; all lanes get what comes before it.
-// `words` has a state for each tile.
+// Called by one warp with the tile's total in every lane; every lane receives the combined value of
+// the tiles before it. `words` holds one state per tile.
 template <typename Op>
 __device__ __forceinline__ typename Op::State decoupled(volatile StateWord *words, unsigned tile,
                                                         typename Op::State total) {
@@ -54,11 +55,11 @@ __device__ __forceinline__ typename Op::State decoupled(volatile StateWord *word
   const int lane = threadIdx.x % 32;
   if (lane == 0) publish_state(words + (long long)tile * EACH, total, tile == 0 ? kPrefix : kTotal);
   State before = Op::identity();
-  // lane 31 reads the tile just before, so that lanes are in the tiles' order
+  // lane 31 reads the preceding tile, so that the lanes are in the order of the tiles
   for (long long last = (long long)tile - 1; last >= 0; last -= 32) {
     const long long mine = last - 31 + lane;
     State x = Op::identity();
-    unsigned flag = kPrefix;  // before the first tile there is nothing
+    unsigned flag = kPrefix;  // nothing precedes the first tile
     if (mine >= 0)
       while (!(flag = peek_state(words + mine * EACH, x))) {
       }
@@ -73,9 +74,9 @@ __device__ __forceinline__ typename Op::State decoupled(volatile StateWord *word
   return before;
 }
 
-// One warp calls it, with the tile's total in every lane; all lanes get what comes before it.
-// `words` has tiles + tiles / 32 + tiles / 1024 states: of tiles, of whole groups of 32, of whole
-// groups of 1,024.
+// Called by one warp with the tile's total in every lane; every lane receives the combined value of
+// the tiles before it. `words` holds tiles + tiles / 32 + tiles / 1024 states: of single tiles, of
+// complete groups of 32 and of complete groups of 1,024.
 template <typename Op>
 __device__ __forceinline__ typename Op::State tree(volatile StateWord *words, unsigned tile,
                                                    unsigned tiles, typename Op::State total) {
@@ -86,15 +87,15 @@ __device__ __forceinline__ typename Op::State tree(volatile StateWord *words, un
   volatile StateWord *supers = groups + (long long)(tiles / 32) * EACH;
   if (lane == 0) publish_state(words + (long long)tile * EACH, total);
   State x = Op::identity(), g = Op::identity();
-  bool has_tile = lane >= tile % 32, has_group = lane >= group % 32;  // or needs none
+  bool has_tile = lane >= tile % 32, has_group = lane >= group % 32;  // or none is needed
   const auto of_tile = words + (long long)(group * 32 + lane) * EACH;
   const auto of_group = groups + (long long)(super * 32 + lane) * EACH;
-  do {  // both reads are on their way together
+  do {  // both reads are in flight at the same time
     if (!has_group) has_group = peek_state(of_group, g);
     if (!has_tile) has_tile = peek_state(of_tile, x);
   } while (!has_tile);
   const State in_group = shuffle(warp_scan<Op>(x), 31);
-  // no group's total waits for another's
+  // published before waiting: the total of a group does not depend on other groups
   if (lane == 0 && tile % 32 == 31)
     publish_state(groups + (long long)group * EACH, Op::apply(in_group, total));
   while (!has_group) has_group = peek_state(of_group, g);

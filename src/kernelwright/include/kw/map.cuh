@@ -1,13 +1,14 @@
-// One formula over tensors: every operand read once, every result written once.
+// Applies one formula to tensors: every operand is read once, every result is written once.
 //
-// A formula is a struct F: kIn inputs, kOut results, and `apply<T>(in, out)` over floats for
-// tensors of T. `at` holds the pointers of the inputs, then of the results.
+// A formula is a struct F with kIn inputs, kOut results and a function `apply<T>(in, out)` that
+// works on floats for tensors of T. `at` holds the pointers of the inputs, followed by those of the
+// results.
 #pragma once
 #include "kw/vec.cuh"
 
 namespace kw {
 
-// Declares a formula in one line: x[0], x[1]... are its inputs, y[0]... its results.
+// Declares a formula in one line: x[0], x[1], ... are its inputs, y[0], ... its results.
 #define KW_FORMULA(NAME, IN, OUT, ...)                                                    \
   struct NAME {                                                                           \
     static constexpr int kIn = IN, kOut = OUT;                                            \
@@ -17,7 +18,7 @@ namespace kw {
     }                                                                                     \
   };
 
-// STREAM: accesses with an evict-first hint, for data that is not read again soon.
+// STREAM: accesses carry an evict-first hint, for data that is not read again soon.
 template <bool STREAM, typename T, int WIDTH = kVecWidth<T>>
 __device__ __forceinline__ Vec<T, WIDTH> read(const T *p) {
   if constexpr (STREAM) return load_streaming<T, WIDTH>(p);
@@ -30,7 +31,7 @@ __device__ __forceinline__ void write(T *p, const Vec<T, WIDTH> &x) {
   store(p, x);
 }
 
-// The formula of one element, input j at in[j] and result j at out[j].
+// The formula for one element: input j is read from in[j], result j is stored to out[j].
 template <typename F, typename T>
 __device__ __forceinline__ void map_element(T *const (&in)[F::kIn], T *const (&out)[F::kOut]) {
   float x[F::kIn], y[F::kOut];
@@ -41,7 +42,7 @@ __device__ __forceinline__ void map_element(T *const (&in)[F::kIn], T *const (&o
   for (int j = 0; j < F::kOut; ++j) *out[j] = from_float<T>(y[j]);
 }
 
-// The formula of one vector of each input, in registers: results as floats, or as stored.
+// The formula for one vector of each input, in registers: the results as floats, or as stored.
 template <typename F, typename T, int WIDTH>
 __device__ __forceinline__ void map_floats(const Vec<T, WIDTH> (&in)[F::kIn],
                                            float (&y)[F::kOut][WIDTH]) {
@@ -67,8 +68,8 @@ __device__ __forceinline__ void map_vector(const Vec<T, WIDTH> (&in)[F::kIn],
   for (int j = 0; j < F::kOut; ++j) out[j] = from_float<T, WIDTH>(y[j]);
 }
 
-// A block's tile of n elements that lie alike in every tensor: UNROLL vectors a thread, all of
-// them loaded before the first is used. Pointers are aligned to 16 bytes.
+// One block's tile of n elements that have the same layout in every tensor: UNROLL vectors per
+// thread, all of which are loaded before the first is used. Pointers are aligned to 16 bytes.
 template <typename F, typename T, int BLOCK, int UNROLL, bool STREAM>
 __device__ __forceinline__ void map_flat(T *const (&at)[F::kIn + F::kOut], long long n) {
   constexpr int WIDTH = kVecWidth<T>, STEP = BLOCK * WIDTH, TILE = STEP * UNROLL;
@@ -96,7 +97,7 @@ __device__ __forceinline__ void map_flat(T *const (&at)[F::kIn + F::kOut], long 
 #pragma unroll
     for (int j = 0; j < F::kOut; ++j) write<STREAM>(out[j] + i, y[j]);
   }
-  const int i = left - left % WIDTH + threadIdx.x;  // the last block's elements short of a vector
+  const int i = left - left % WIDTH + threadIdx.x;  // the rest of the last block
   if (i >= left) return;
 #pragma unroll
   for (int j = 0; j < F::kIn; ++j) in[j] += i;
@@ -105,15 +106,16 @@ __device__ __forceinline__ void map_flat(T *const (&at)[F::kIn + F::kOut], long 
   map_element<F, T>(in, out);
 }
 
-// The same over rows of `cols` elements, a whole number of vectors, with a stride between the rows
-// of each input; results are contiguous. Vectors are counted through all rows, so that no block is
-// left with the rest of a row. Input SHARED is one row for all (its stride is 0) and never streams.
+// The same for rows of `cols` elements, a whole number of vectors, where each input has a stride
+// between its rows; results are contiguous. Vectors are counted across all rows, so that no block
+// processes only the remainder of a row. Input SHARED is one row that is used for all rows (its
+// stride is 0) and is never read with the streaming hint.
 template <typename F, typename T, int BLOCK, int UNROLL, bool STREAM, int SHARED = -1>
 __device__ __forceinline__ void map_rows(T *const (&at)[F::kIn + F::kOut],
                                          const long long (&stride)[F::kIn], long long rows,
                                          int cols) {
   constexpr int WIDTH = kVecWidth<T>;
-  const unsigned across = cols / WIDTH;  // vectors of a row
+  const unsigned across = cols / WIDTH;  // vectors per row
   const long long start = (long long)blockIdx.x * (BLOCK * UNROLL);
   const long long row = start / across, left = rows * across - start;
   const unsigned first = start - row * across;

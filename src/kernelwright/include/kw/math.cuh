@@ -1,10 +1,10 @@
-// Elementwise functions of a few instructions, for kernels that would else wait for issue slots.
-// Inline PTX stays in functions that have a body for the CPU too.
+// Elementwise functions of a few instructions, for kernels that would otherwise be limited by issue
+// slots. Inline PTX appears only in functions that also have a body for the CPU.
 #pragma once
 
 namespace kw {
 
-// 2^x in one instruction: relative error 2^-22; what is under 2^-126 becomes 0.
+// 2^x in one instruction: relative error 2^-22; results below 2^-126 are flushed to 0.
 __device__ __forceinline__ float fast_exp2(float x) {
 #ifdef __CUDA_ARCH__
   float y;
@@ -15,7 +15,7 @@ __device__ __forceinline__ float fast_exp2(float x) {
 #endif
 }
 
-// 1 / x in one instruction: relative error 2^-23; what is under 2^-126 becomes 0.
+// 1 / x in one instruction: relative error 2^-23; results below 2^-126 are flushed to 0.
 __device__ __forceinline__ float fast_reciprocal(float x) {
 #ifdef __CUDA_ARCH__
   float y;
@@ -26,8 +26,8 @@ __device__ __forceinline__ float fast_reciprocal(float x) {
 #endif
 }
 
-// 1 / x, rounded to nearest, where both are normal numbers: what a division is compiled to, without
-// its branch for others.
+// 1 / x rounded to nearest, for x and 1 / x that are normal numbers: the instructions that a
+// division compiles to, without its branch for other numbers.
 __device__ __forceinline__ float normal_reciprocal(float x) {
 #ifdef __CUDA_ARCH__
   const float y = fast_reciprocal(x);
@@ -37,13 +37,13 @@ __device__ __forceinline__ float normal_reciprocal(float x) {
 #endif
 }
 
-// 1 / x for a result stored as T: a 16-bit type's own rounding hides the error of one instruction.
+// 1 / x for a result stored as T: the rounding of a 16-bit type hides the error of one instruction.
 template <typename T> __device__ __forceinline__ float reciprocal(float x) {
   if constexpr (sizeof(T) == 4) return 1.0f / x;
   return fast_reciprocal(x);
 }
 
-// c[0] + c[1] x + ... by Horner's rule.
+// c[0] + c[1] x + ... by Horner's method.
 template <int N> __device__ __forceinline__ float polynomial(const float (&c)[N], float x) {
   float y = c[N - 1];
 #pragma unroll

@@ -1,19 +1,19 @@
-// A sum over rows in two steps, in an order that never changes: a block adds up a strip of columns
-// into a row of partial sums, and a second kernel adds those rows.
+// A sum over rows in two steps, in a fixed order: each block adds up a strip of columns into one
+// row of partial sums, and a second kernel adds these rows.
 #pragma once
 #include "kw/types.cuh"
 
 namespace kw {
 
-// A block of (32, DOWN) threads, of which each has WIDTH columns, adds up its rows of threads:
-// put(i, the sum of the thread's column i), by one of the threads that share it.
+// A block of (32, DOWN) threads, where each thread has WIDTH columns, adds its sums over
+// threadIdx.y. For each column i, one of the threads that share it calls put(i, the total).
 template <int DOWN, int WIDTH, typename Put>
 __device__ __forceinline__ void add_block(const float (&sum)[WIDTH],
                                           float (&sums)[DOWN][32 * WIDTH], const Put &put) {
 #pragma unroll
   for (int i = 0; i < WIDTH; ++i) sums[threadIdx.y][i * 32 + threadIdx.x] = sum[i];
   __syncthreads();
-  for (int i = threadIdx.y; i < WIDTH; i += DOWN) {  // a row of threads for each of the columns
+  for (int i = threadIdx.y; i < WIDTH; i += DOWN) {  // one threadIdx.y per column
     float total = 0.0f;
 #pragma unroll
     for (int y = 0; y < DOWN; ++y) total += sums[y][i * 32 + threadIdx.x];
@@ -21,8 +21,8 @@ __device__ __forceinline__ void add_block(const float (&sum)[WIDTH],
   }
 }
 
-// The same, to the block's row of partial sums: `part` is the place of the thread's columns in it,
-// if they are `inside`.
+// The same, stored to the block's row of partial sums: `part` is the position of the thread's
+// columns in it; nothing is stored unless they are `inside`.
 template <int DOWN, int WIDTH>
 __device__ __forceinline__ void write_part(const float (&sum)[WIDTH], float *part, bool inside) {
   __shared__ float sums[DOWN][32 * WIDTH];
@@ -31,8 +31,8 @@ __device__ __forceinline__ void write_part(const float (&sum)[WIDTH], float *par
   });
 }
 
-// A block of (32, ROWS) threads adds 32 columns of `parts` rows of `cols`; its rows of threads
-// share the parts.
+// A block of (32, ROWS) threads adds 32 columns of an array of `parts` rows and `cols` columns; the
+// parts are distributed over threadIdx.y.
 template <int ROWS = 8, typename T>
 __device__ __forceinline__ void add_parts(const float *part, T *sum, int parts, int cols) {
   __shared__ float sums[ROWS][32];

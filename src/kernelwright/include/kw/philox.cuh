@@ -1,12 +1,12 @@
-// Random 32-bit words that a seed and a counter define, and rounding by them.
+// Random 32-bit words defined by a seed and a counter, and stochastic rounding with them.
 #pragma once
 #include <kw/types.cuh>
 
 namespace kw {
 
-// The 64-bit product of two words: the lower half in x, the upper in y. PTX says that words are
-// multiplied: NVRTC 13.0 carries `1ull * a * b`, and what is xored to its halves, through in 64
-// bits, with an addition of cross terms that are 0.
+// The 64-bit product of two words: the lower half in x, the upper half in y. The multiplication is
+// written in PTX because NVRTC 13.0 computes `1ull * a * b`, and the exclusive or with its halves,
+// entirely in 64 bits, which includes an addition of cross terms that are 0.
 __device__ __forceinline__ uint2 multiply_wide(unsigned a, unsigned b) {
   uint2 product;
 #ifdef __CUDA_ARCH__
@@ -20,8 +20,8 @@ __device__ __forceinline__ uint2 multiply_wide(unsigned a, unsigned b) {
   return product;
 }
 
-// A seed that is the same in all threads of a warp, in registers of the warp: the keys of every
-// round are then computed by its scalar unit. All threads of the warp take part.
+// Moves a seed that is the same in all threads of a warp to a uniform register, so that the scalar
+// unit computes the keys of every round. All threads of the warp must call it.
 __device__ __forceinline__ unsigned long long uniform(unsigned long long seed) {
 #ifdef __CUDA_ARCH__
   const unsigned low = __reduce_or_sync(0xffffffffu, unsigned(seed));
@@ -32,8 +32,8 @@ __device__ __forceinline__ unsigned long long uniform(unsigned long long seed) {
 #endif
 }
 
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): counters
-// of 128 bits become four words each. All go through the rounds under one schedule of keys.
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): each
+// 128-bit counter becomes four words. All counters use one key schedule.
 template <int N>
 __device__ __forceinline__ void philox_rounds(unsigned long long seed, uint4 (&c)[N]) {
   unsigned key0 = unsigned(seed), key1 = unsigned(seed >> 32);
@@ -48,15 +48,16 @@ __device__ __forceinline__ void philox_rounds(unsigned long long seed, uint4 (&c
   }
 }
 
-// Four words for each 64-bit counter.
+// Four random words for a 64-bit counter.
 __device__ __forceinline__ uint4 philox(unsigned long long seed, unsigned long long counter) {
   uint4 c[1] = {{unsigned(counter), unsigned(counter >> 32), 0, 0}};
   philox_rounds(seed, c);
   return c[0];
 }
 
-// Up or down by 16 random bits; the mean over all of them is x. An infinity or a NaN has no
-// neighbours. Without branches, on which NVRTC 13.0 has been seen to compile for ever.
+// Rounds up or down depending on 16 random bits; the mean over all 2^16 of them is x. Infinity and
+// NaN are returned unchanged. The code has no branches, because NVRTC 13.0 did not terminate on a
+// version with branches.
 __device__ __forceinline__ __nv_bfloat16 round_stochastic(float x, unsigned random) {
   constexpr unsigned kInfinite = 0x7f800000u, kQuiet = 0x00400000u;
   const unsigned bits = __float_as_uint(x), size = bits & 0x7fffffffu;

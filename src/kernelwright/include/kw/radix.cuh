@@ -1,33 +1,34 @@
-// Numbers as unsigned integers of the same order, and selection among such keys by their digits.
+// Order-preserving conversion of numbers to unsigned integers, and radix selection of such keys.
 #pragma once
 #include "kw/types.cuh"
 
 namespace kw {
 
-// The order of PyTorch's sort: -0.0 equals 0.0, all NaNs are equal and greater than any number.
+// The order of PyTorch's sort: -0.0 equals 0.0; all NaNs are equal and greater than any number.
 __device__ __forceinline__ unsigned ordered(float x) {
   const unsigned bits = __float_as_uint(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return 0xffffffffu;
   if (bits == 0x80000000u) return 0x80000000u;
   return bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
 }
-// The float of an ordered integer.
+// The float that corresponds to an ordered integer.
 __device__ __forceinline__ float from_ordered(unsigned x) {
   return __uint_as_float(x ^ (x >> 31 ? 0x80000000u : 0xffffffffu));
 }
 __device__ __forceinline__ unsigned ordered(__half x) { return ordered(to_float(x)); }
 __device__ __forceinline__ unsigned ordered(__nv_bfloat16 x) { return ordered(to_float(x)); }
 
-// An element's place in a row's order, largest first: unlike its value it is no other element's.
-// Of equal values the first in the row comes first. 0 is no element's.
+// The key of an element in a row: its ordered value, then its index. Every key occurs once. Keys
+// are selected from the largest down; of equal values the first in the row has the largest key. No
+// element has key 0.
 using Key = unsigned long long;
 __device__ __forceinline__ Key key_of(unsigned ordered, unsigned index) {
   return Key(ordered) << 32 | (0xffffffffu - index);
 }
 __device__ __forceinline__ unsigned index_of(Key key) { return 0xffffffffu - unsigned(key); }
 
-// One warp: the digit of 256 in which the `left`-th largest lies, by the digits' counts; `left`
-// becomes its number in that digit.
+// Called by one warp: returns the digit (0 to 255) of the `left`-th largest key, given how often
+// each digit occurs; `left` becomes the rank of that key among the keys with this digit.
 __device__ __forceinline__ int find_digit(const unsigned *counts, unsigned &left) {
   const int lane = threadIdx.x % 32;
   unsigned mine = 0;
@@ -51,22 +52,22 @@ __device__ __forceinline__ int find_digit(const unsigned *counts, unsigned &left
   return __shfl_sync(0xffffffffu, digit, at);
 }
 
-// The largest of the keys that a block is offered, in shared memory. ROOM keys of which at most
-// `wanted` are kept when there is no room left.
+// Collects in shared memory the largest of the keys that a block offers. There is room for ROOM
+// keys; when it is full, at most the `wanted` largest are kept.
 template <int BLOCK, int ROOM> struct Largest {
   Key keys[ROOM];
   unsigned counts[256];
-  unsigned count, valid;  // places given out; those that are filled, where some were refused
+  unsigned count, valid;  // positions given out; positions filled, if some keys were refused
   unsigned digit, left;
-  Key limit;  // keys up to it are not among the largest
+  Key limit;  // keys up to this value are not among the largest
 
   __device__ __forceinline__ void open() {
     if (threadIdx.x == 0) count = 0, valid = ROOM, limit = 0;
     __syncthreads();
   }
 
-  // A first limit, from a key of each thread: the `wanted`-th largest of those is no larger than
-  // that of all. It needs at least as many threads.
+  // Sets a first limit from one key per thread: the `wanted`-th largest of these is a lower bound
+  // for the `wanted`-th largest of all keys. It needs at least `wanted` threads.
   __device__ __forceinline__ void set_limit(Key largest, unsigned wanted) {
     keys[threadIdx.x] = largest;
     __syncthreads();
@@ -75,7 +76,7 @@ template <int BLOCK, int ROOM> struct Largest {
     __syncthreads();
   }
 
-  // The keys `make(i)` of a thread, i < N, those with a bit in `offered`. All threads call it.
+  // Offers the keys `make(i)`, i < N, whose bit in `offered` is set. All threads must call it.
   template <int N, typename Make>
   __device__ __forceinline__ void offer(unsigned offered, unsigned wanted, const Make &make) {
     static_assert(N <= 32, "a bit for each");
@@ -99,7 +100,7 @@ template <int BLOCK, int ROOM> struct Largest {
     }
   }
 
-  // Keeps the `wanted` largest of `many` keys.
+  // Keeps the `wanted` largest of the first `many` keys.
   __device__ __forceinline__ void keep(unsigned many, unsigned wanted) {
     const Key least = many > wanted ? select(many, wanted) : 1;
     __syncthreads();
@@ -107,19 +108,19 @@ template <int BLOCK, int ROOM> struct Largest {
     for (unsigned first = 0; first < many; first += BLOCK) {
       const unsigned at = first + threadIdx.x;
       const Key mine = at < many ? keys[at] : 0;
-      __syncthreads();  // what is written now has been read
+      __syncthreads();  // the positions that are overwritten next have been read
       if (mine >= least) keys[atomicAdd(&count, 1u)] = mine;
     }
     __syncthreads();
   }
 
-  // All that were offered, after the last: the `wanted` largest, in descending order; zeros behind
-  // them up to SIZE, a power of two.
+  // Called after the last offer: stores the `wanted` largest keys in descending order, followed by
+  // zeros up to SIZE, a power of two.
   template <int SIZE> __device__ __forceinline__ void close(unsigned wanted) {
     __syncthreads();
     keep(min(count, valid), wanted);
     for (unsigned i = count + threadIdx.x; i < SIZE; i += BLOCK) keys[i] = 0;
-    for (int width = 2; width <= SIZE; width *= 2)  // bitonic: two threads never share a key
+    for (int width = 2; width <= SIZE; width *= 2)  // bitonic: no two threads share a key
       for (int step = width / 2; step > 0; step /= 2) {
         __syncthreads();
         for (int i = threadIdx.x; i < SIZE / 2; i += BLOCK) {
@@ -142,7 +143,7 @@ template <int BLOCK, int ROOM> struct Largest {
     return found;
   }
 
-  // The `wanted`-th largest of `many` keys, or a smaller number that is above the next.
+  // The `wanted`-th largest of `many` keys, or a smaller number that is greater than the next key.
   __device__ __forceinline__ Key select(unsigned many, unsigned wanted) {
     Key prefix = 0;
     for (int shift = 56; shift >= 0; shift -= 8) {

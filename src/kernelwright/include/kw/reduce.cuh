@@ -1,11 +1,11 @@
-// Reductions over a warp and over a block; the result reaches every thread.
+// Reductions over a warp and over a block; every thread receives the result.
 #pragma once
 
 namespace kw {
 
 constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);  // NVRTC has no INFINITY
 
-// The larger; NaN if either is, as in PyTorch. fmaxf would drop it.
+// The maximum; NaN if either operand is NaN, as in PyTorch. fmaxf would return the other operand.
 __device__ __forceinline__ float max_nan(float a, float b) {
 #ifdef __CUDA_ARCH__
   float y;
@@ -28,8 +28,8 @@ struct Max {
   static __device__ __forceinline__ float apply(float a, float b) { return max_nan(a, b); }
 };
 
-// WIDTH lanes (a power of two up to 32) reduce among themselves by butterfly. All 32 lanes of the
-// warp must call it.
+// WIDTH lanes (a power of two up to 32) reduce their values by a butterfly exchange. All 32 lanes
+// of the warp must call it.
 template <typename Op, int WIDTH = 32, typename T> __device__ __forceinline__ T warp_reduce(T x) {
 #pragma unroll
   for (int lane = WIDTH / 2; lane > 0; lane /= 2)
@@ -37,8 +37,8 @@ template <typename Op, int WIDTH = 32, typename T> __device__ __forceinline__ T 
   return x;
 }
 
-// All threads of a 1-D block (a multiple of 32) reduce; `scratch` holds 32 values. The barrier at
-// the start lets a caller reduce twice with one scratch.
+// All threads of a 1-D block (a multiple of 32) reduce; `scratch` holds 32 values. Because of the
+// barrier at the start, a caller can use the same scratch for two reductions in a row.
 template <typename Op, typename T> __device__ __forceinline__ T block_reduce(T x, T *scratch) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   x = warp_reduce<Op>(x);

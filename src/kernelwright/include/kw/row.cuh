@@ -1,5 +1,5 @@
 // Shared by kernels that hold a row in registers: loads and stores of vectors that may lie past the
-// row's end, and sums over the warps of a row.
+// end of the row, and sums over the warps of a row.
 #pragma once
 #include "kw/reduce.cuh"
 #include "kw/vec.cuh"
@@ -17,8 +17,9 @@ template <> struct Words<16> {
   using type = uint4;
 };
 
-// Loads the vector at p, or fills it with `other` past the row's end. It is filled and moved in
-// 32-bit words, because merging single 16-bit values would cost an instruction each.
+// Loads the vector at p, or fills it with `other` if it lies past the end of the row. The vector is
+// filled and moved in 32-bit words, because selecting single 16-bit values would cost an
+// instruction each.
 template <typename T, int N>
 __device__ __forceinline__ Vec<T, N> load_or(const T *p, bool inside, float other) {
   const T value = from_float<T>(other);
@@ -36,7 +37,7 @@ __device__ __forceinline__ Vec<T, N> load_or(const T *p, bool inside, float othe
   }
 }
 
-// Stores x at p unless p is past the row's end.
+// Stores x at p unless p lies past the end of the row.
 template <typename T, int N>
 __device__ __forceinline__ void store_if(T *p, bool inside, const Vec<T, N> &x) {
   if constexpr (sizeof(x) < 4) {
@@ -48,7 +49,7 @@ __device__ __forceinline__ void store_if(T *p, bool inside, const Vec<T, N> &x) 
   }
 }
 
-// The same for a result that shall leave L2 before what will be read again.
+// The same, with a hint that L2 should evict the result before data that will be read again.
 template <typename T, int N>
 __device__ __forceinline__ void store_streaming_if(T *p, bool inside, const Vec<T, N> &x) {
   if constexpr (sizeof(x) < 4) {
@@ -61,7 +62,8 @@ __device__ __forceinline__ void store_streaming_if(T *p, bool inside, const Vec<
 }
 
 // Optimization barrier: returns x, opaque to the compiler (blockIdx.z is 0). Without it the
-// compiler keeps the floats unpacked for one pass until the next, in twice the registers.
+// compiler keeps the floats of one pass unpacked for the next pass, which takes twice the
+// registers.
 template <typename T, int N> __device__ __forceinline__ Vec<T, N> opaque(Vec<T, N> x) {
   if constexpr (sizeof(T) == 2 && N % 2 == 0) {
     unsigned words[N / 2];

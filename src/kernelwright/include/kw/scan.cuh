@@ -1,5 +1,5 @@
-// Scans: running totals by an associative operation. An operation has a State, an `identity` and
-// `apply(earlier, later)`, which need not commute.
+// Scans: prefix totals under an associative operation. An operation has a State, an `identity` and
+// a function `apply(earlier, later)`, which need not be commutative.
 #pragma once
 #include "kw/types.cuh"
 
@@ -16,7 +16,8 @@ template <typename S> struct Multiplying {
   static __device__ __forceinline__ State apply(State a, State b) { return a * b; }
 };
 
-// Sums that begin anew where `begins` is not 0. Nothing crosses such a place, not even a NaN.
+// Segmented sums, which restart where `begins` is not 0. No value is carried across such a
+// position, not even NaN.
 template <typename S> struct Segment {
   S sum, begins;
 };
@@ -28,7 +29,7 @@ template <typename S> struct Segmented {
   }
 };
 
-// The function r -> scale * r + shift; applied one after another, they are a linear recurrence.
+// The function r -> scale * r + shift; the composition of such functions is a linear recurrence.
 template <typename S> struct Line {
   S scale, shift;
 };
@@ -41,7 +42,7 @@ template <typename S> struct Composing {
   }
 };
 
-// A state in another precision.
+// Converts a state to another precision.
 template <typename S, typename From> __device__ __forceinline__ S state_as(From x) { return S(x); }
 template <typename S, typename From>
 __device__ __forceinline__ Segment<S> state_as(Segment<From> x) {
@@ -51,7 +52,7 @@ template <typename S, typename From> __device__ __forceinline__ Line<S> state_as
   return {S(x.scale), S(x.shift)};
 }
 
-// The state of another lane, word by word.
+// Shuffles a state from another lane, word by word.
 template <typename State> __device__ __forceinline__ State shuffle_up(State x, int lanes) {
   unsigned words[sizeof(State) / 4];
   memcpy(words, &x, sizeof(State));
@@ -69,8 +70,8 @@ template <typename State> __device__ __forceinline__ State shuffle(State x, int 
   return x;
 }
 
-// Each lane's state after those of the lanes before it: inclusive. In five steps, each of which
-// doubles the lanes that a state covers (Hillis and Steele).
+// Inclusive scan over the lanes of a warp, in five steps, each of which doubles the number of lanes
+// that a state covers (Hillis and Steele).
 template <typename Op>
 __device__ __forceinline__ typename Op::State warp_scan(typename Op::State x) {
   const int lane = threadIdx.x % 32;
@@ -81,15 +82,15 @@ __device__ __forceinline__ typename Op::State warp_scan(typename Op::State x) {
   }
   return x;
 }
-// From an inclusive scan: what comes before the lane.
+// The exclusive result of a lane, from the inclusive scan.
 template <typename Op>
 __device__ __forceinline__ typename Op::State before_lane(typename Op::State inclusive) {
   const auto earlier = shuffle_up(inclusive, 1);
   return threadIdx.x % 32 ? earlier : Op::identity();
 }
 
-// Of a 1-D block of WARPS warps, each with a state: what comes before the warp, and the block's
-// total. `states` holds WARPS.
+// For a 1-D block of WARPS warps with one state each: the combined state of the preceding warps,
+// and the total of the block. `states` holds WARPS states.
 template <typename Op, int WARPS>
 __device__ __forceinline__ typename Op::State before_warp(typename Op::State of_warp,
                                                           typename Op::State *states,

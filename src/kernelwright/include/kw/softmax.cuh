@@ -5,7 +5,7 @@
 
 namespace kw {
 
-// The largest element, as a float; 16-bit types are compared in pairs.
+// The largest element, as a float; 16-bit types are compared two at a time.
 template <typename T, int VEC, int VECS>
 __device__ __forceinline__ float max_of(const Vec<T, VEC> (&x)[VECS]) {
   if constexpr (sizeof(T) == 2 && VEC % 2 == 0) {
@@ -32,27 +32,29 @@ __device__ __forceinline__ float max_of(const Vec<T, VEC> (&x)[VECS]) {
   return max;
 }
 
-// exp(x) times a constant that cancels in a quotient. float: CUDA's expf, the constant 1. 16-bit
-// types: their rounding is coarser than ex2's error, and the constant 2^24 keeps results that
-// become subnormals of the type out of the range that ex2 flushes to zero.
+// exp(x) times a constant that cancels in the quotient. For float it is CUDA's expf, with the
+// constant 1. The rounding of 16-bit types is coarser than the error of ex2; with the constant
+// 2^24, results that become subnormal numbers of the type stay out of the range that ex2 flushes to
+// zero.
 template <typename T> __device__ __forceinline__ float exp_scaled(float x) {
   if constexpr (sizeof(T) == 4) return expf(x);
   return fast_exp2(fmaf(x, 1.4426950408889634f, 24.0f));
 }
 
-// Maximum of a part of a row, and the sum of exp_scaled(x - max) over it.
+// The maximum of a part of a row, and the sum of exp_scaled(x - max) over it.
 struct MaxSum {
   float max, sum;
 
-  // What is subtracted before the exponential; a part that is all -inf sums to 0, not to NaN.
+  // The value subtracted before the exponential; if all elements are -inf, the sum is 0 and not
+  // NaN.
   __device__ __forceinline__ float base() const { return max == -kInfinity ? 0.0f : max; }
-  // Factor that corrects exp_scaled(x - max) when the maximum rises to `to`.
+  // The factor that corrects exp_scaled(x - max) when the maximum rises to `to`.
   __device__ __forceinline__ float rescale(float to) const {
     return max == to ? 1.0f : expf(max - to);
   }
 };
 
-// WIDTH lanes (a power of two up to 32) reduce their parts; all of them receive the result.
+// WIDTH lanes (a power of two up to 32) reduce their parts; all lanes receive the result.
 template <int WIDTH> __device__ __forceinline__ MaxSum warp_reduce(MaxSum part) {
   const float max = warp_reduce<Max, WIDTH>(part.max);
   return {max, warp_reduce<Sum, WIDTH>(part.sum * part.rescale(max))};
@@ -71,7 +73,8 @@ template <int N> __device__ __forceinline__ MaxSum reduce_parts(const MaxSum *pa
   return warp_reduce<(N < 32 ? N : 32)>(all);
 }
 
-// Sum of exp_scaled(x - base), with a partial sum per vector to keep chains of additions short.
+// The sum of exp_scaled(x - base), with a partial sum per vector to shorten the chains of
+// additions.
 template <typename T, int VEC, int VECS>
 __device__ __forceinline__ float sum_of_exp(const Vec<T, VEC> (&x)[VECS], float base) {
   float sum = 0.0f;
@@ -86,11 +89,11 @@ __device__ __forceinline__ float sum_of_exp(const Vec<T, VEC> (&x)[VECS], float 
   return sum;
 }
 
-// The two passes over a row. Between them a thread keeps its elements: float as exponentials, in
-// the registers that held x; a 16-bit type as x, in half the registers, recomputing exp, because
-// registers are scarcer than ex2 instructions.
+// The two passes over a row. Between the passes a thread keeps its elements in registers: for float
+// as exponentials, in the registers that held x; for a 16-bit type as x, in half as many registers,
+// and computes exp again, because registers are scarcer than issue slots for ex2.
 template <typename T> struct Passes {
-  // A warp's share of a row.
+  // The first pass over a warp's part of a row.
   template <int VEC, int VECS>
   static __device__ __forceinline__ MaxSum first(Vec<T, VEC> (&x)[VECS]) {
     MaxSum part = {warp_reduce<Max>(max_of(x)), 0.0f};
@@ -135,7 +138,8 @@ template <> struct Passes<float> {
   }
 };
 
-// The backward's two passes over one vector: sum of gy * y, and y * (gy - that sum of the row).
+// The two passes of the backward over one vector: the sum of gy * y, and y * (gy - sum over the
+// row).
 template <typename T, int VEC>
 __device__ __forceinline__ float dot(const Vec<T, VEC> &gy, const Vec<T, VEC> &y) {
   float g[VEC], p[VEC], sum = 0.0f;

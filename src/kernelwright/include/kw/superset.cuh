@@ -5,19 +5,19 @@
 
 namespace kw {
 
-// The 16-byte vectors of memory that a row touches. Only the first and the last may reach past the
-// row; these are moved element by element, with a predicate each. What lies beside a row in memory
+// The 16-byte vectors of memory that overlap a row. Only the first and the last may extend past the
+// row; these are moved element by element, with one predicate per element. Memory outside the row
 // is neither read nor written.
 template <typename T> struct Superset {
   static constexpr int kWidth = kVecWidth<T>;
   using V = Vec<T, kWidth>;
-  const int past, n_cols;  // elements from a 16-byte boundary to the row's start; 0 columns: no row
+  const int past, n_cols;  // elements from a 16-byte boundary to the row's start; n_cols 0: no row
 
   __device__ __forceinline__ Superset(const T *row, int n_cols)
       : past(static_cast<int>(reinterpret_cast<unsigned long long>(row) % 16 / sizeof(T))),
         n_cols(n_cols) {}
 
-  // The column of vector k's first element: negative if the vector starts before the row.
+  // The column of the first element of vector k; negative if the vector starts before the row.
   __device__ __forceinline__ int column(int k) const { return k * kWidth - past; }
   __device__ __forceinline__ bool whole(int col) const {
     return col >= 0 && col <= n_cols - kWidth;
@@ -27,8 +27,8 @@ template <typename T> struct Superset {
     return static_cast<unsigned>(col) < static_cast<unsigned>(n_cols);
   }
 
-  // Loads VECS vectors, STEP apart, from vector `first` on, with `other` beside the row. All whole
-  // ones are on their way before one of the ends is looked at.
+  // Loads VECS vectors, STEP apart, starting with vector `first`; elements outside the row become
+  // `other`. All loads of whole vectors are issued before the vectors at the ends are handled.
   template <int STEP, int VECS>
   __device__ __forceinline__ void load(V (&out)[VECS], const T *row, int first, float other) const {
 #pragma unroll
@@ -47,7 +47,7 @@ template <typename T> struct Superset {
     }
   }
 
-  // Stores the vector that starts at column `col`, as far as it lies in the row.
+  // Stores the elements of the vector at column `col` that lie in the row.
   __device__ __forceinline__ void store(T *row, int col, const V &x) const {
     store_if(row + col, whole(col), x);
     if (touches(col) && !whole(col)) {
@@ -58,19 +58,20 @@ template <typename T> struct Superset {
   }
 };
 
-// The lanes of a team that share shuffles: all of a team of up to a warp, else 32.
+// The number of lanes of a team that shuffle together: the whole team if it has at most 32 threads,
+// else 32.
 template <int TEAM> constexpr int kLanes = TEAM < 32 ? TEAM : 32;
-// The least power of two that is not below n.
+// The smallest power of two that is at least n.
 __device__ constexpr int power_of_two(int n) { return n < 2 ? 1 : 2 * power_of_two((n + 1) / 2); }
 
-// Sum of what N warps, any number, have left in shared memory; each warp adds it up.
+// The sum of what N warps (any number) have stored in shared memory; every warp computes it.
 template <int N> __device__ __forceinline__ float sum_of_warps(const float *parts) {
   const int at = threadIdx.x % power_of_two(N);
   return warp_reduce<Sum, power_of_two(N)>(at < N ? parts[at] : 0.0f);
 }
 
-// Sum over a team of TEAM threads: a power of two up to 32, or whole warps that are the block;
-// `parts` has a place for each warp of the block.
+// The sum over a team of TEAM threads: a power of two up to 32, or all warps of a block. `parts`
+// has one element per warp of the block.
 template <int TEAM> __device__ __forceinline__ float team_sum(float x, float *parts) {
   x = warp_reduce<Sum, kLanes<TEAM>>(x);
   if constexpr (TEAM > 32) {

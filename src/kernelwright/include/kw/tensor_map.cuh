@@ -1,5 +1,5 @@
-// What the copy engine (TMA, compute capability 9.0) knows of a tensor: a plan's TensorMap, encoded
-// by the driver. A kernel takes it as `const __grid_constant__ kw::TensorMap`.
+// The descriptor of a tensor for the copy engine (TMA, compute capability 9.0): a plan's TensorMap,
+// encoded by the driver. A kernel takes it as `const __grid_constant__ kw::TensorMap`.
 #pragma once
 
 namespace kw {

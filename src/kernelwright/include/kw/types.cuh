@@ -1,4 +1,4 @@
-// Conversions between storage types and float, the type that rungs compute in.
+// Conversions between storage types and float, the type in which rungs compute.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -18,8 +18,8 @@ template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(f
   return __float2bfloat16_rn(x);
 }
 
-// Two 16-bit values in one register, the first in the low half: one instruction for each value
-// read and one for both written.
+// Two 16-bit values in one register, the first in the lower half: one instruction per value to
+// unpack, and one instruction to pack both.
 __device__ __forceinline__ float2 to_float2(__half2 x) { return __half22float2(x); }
 __device__ __forceinline__ float2 to_float2(__nv_bfloat162 x) {
   unsigned bits;

@@ -1,4 +1,4 @@
-// N elements of T moved by one instruction (up to 16 bytes).
+// N elements of T that one instruction moves (up to 16 bytes).
 #pragma once
 #include "kw/types.cuh"
 
@@ -11,7 +11,7 @@ template <typename T, int N> struct alignas(sizeof(T) * N) Vec {
   __device__ __forceinline__ const T &operator[](int i) const { return v[i]; }
 };
 
-// As many elements as fill 16 bytes.
+// The number of elements in 16 bytes.
 template <typename T> constexpr int kVecWidth = 16 / sizeof(T);
 
 template <typename T, int N> __device__ __forceinline__ Vec<T, N> load(const T *p) {
@@ -37,7 +37,7 @@ __device__ __forceinline__ void store_streaming(T *p, const Vec<T, N> &x) {
   __stcs(reinterpret_cast<uint4 *>(p), bits);
 }
 
-// All elements at once; 16-bit types go in pairs.
+// Converts all elements; 16-bit types are converted two at a time.
 template <typename T, int N>
 __device__ __forceinline__ void to_float(const Vec<T, N> &x, float (&out)[N]) {
   if constexpr (sizeof(T) == 2 && N % 2 == 0) {

@@ -22,11 +22,11 @@ class Line:
     """Modules of one class, and how they were replaced.
 
     Attributes:
-        what: norm, rope, MLP, residual or loss; the class's own name where nothing was replaced.
+        what: norm, rope, MLP, residual or loss; the class's own name if nothing was replaced.
         module: the name of the class.
-        count: how many of them the model has.
-        by: the operators that replace it, "" where nothing does.
-        why: why nothing was replaced, or a part of it was not.
+        count: the number of these modules in the model.
+        by: the operators that replace it, or "".
+        why: why nothing or only a part was replaced.
     """
 
     what: str
@@ -74,14 +74,15 @@ def patch(model: nn.Module) -> Report:
     docs/patch.md, which also lists the families.
 
     Args:
-        model: a transformers model, or PEFT's around one, on any device, of any floating dtype,
-            before or after fully_shard, gradient checkpointing or torch.compile's first call.
+        model: a transformers model, or a PEFT model around one, on any device and of any floating
+            dtype, before or after fully_shard, gradient checkpointing or the first call of
+            torch.compile.
 
     Returns:
-        What was replaced and what was not, and why; it is printed too, by the first process.
+        What was replaced and what was not, and why. The first process also prints it.
 
     Raises:
-        TypeError: model is neither.
+        TypeError: model is neither a transformers nor a PEFT model.
         ValueError: model is split by tensor parallelism.
     """
     model = _transformers_model(model)
@@ -118,7 +119,7 @@ def unpatch(model: nn.Module) -> None:
     """Undo `patch`: restore every forward of the model. A model that is not patched is not changed.
 
     Raises:
-        TypeError: model is neither transformers' nor PEFT's.
+        TypeError: model is neither a transformers nor a PEFT model.
     """
     model = _transformers_model(model)
     for module in model.modules():
@@ -143,8 +144,8 @@ def _origin(forward: Any) -> str:
 
 
 def _transformers_model(model: Any) -> nn.Module:
-    """The model itself, or the one that PEFT has put adapters into."""
-    transformers = sys.modules.get("transformers")  # a model of its was made by it
+    """The model itself, or the model to which PEFT has added adapters."""
+    transformers = sys.modules.get("transformers")  # is imported if the model is one of its models
     peft = sys.modules.get("peft")
     if peft is not None and isinstance(model, peft.PeftModel):
         return _transformers_model(model.get_base_model())
@@ -155,5 +156,5 @@ def _transformers_model(model: Any) -> nn.Module:
             hint = "; patch it before torch.compile wraps it"
         raise TypeError(f"model: is a {type(model).__name__}, not a transformers model{hint}")
     if getattr(model, "_tp_size", None):
-        raise ValueError("model: is split by tensor parallelism, which the operators do not know")
+        raise ValueError("model: is split by tensor parallelism, which operators do not support")
     return model

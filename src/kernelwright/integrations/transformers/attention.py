@@ -1,4 +1,4 @@
-"""Attention of transformers models by `attn_implementation="kernelwright"`."""
+"""Attention of transformers models, selected by `attn_implementation="kernelwright"`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 NAME = "kernelwright"
-#: What models pass that changes scores or weights and that this attention does not compute.
+#: Arguments by which models change scores or weights and which this attention does not support.
 UNKNOWN = ("softcap", "s_aux", "head_mask")
 
 
@@ -41,8 +41,8 @@ def attention(
     position_bias: torch.Tensor | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """The function that transformers calls for each layer: (B, H, L, D) to (B, L, H, D), without
-    weights.
+    """The function that transformers calls for each layer: (B, H, L, D) to (B, L, H, D); it returns
+    no weights.
 
     Keys and values keep their own number of heads, and the result is in the order of the tokens, so
     nothing is repeated or copied.
@@ -58,7 +58,7 @@ def attention(
                 f"{name}: is not supported by attn_implementation={NAME!r}; use 'eager'"
             )
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    # one query sees the whole cache; a mask already says what is causal
+    # one query attends to the whole cache; a given mask includes causality
     causal = causal and query.shape[2] > 1 and attention_mask is None
     mask = attention_mask
     if position_bias is not None:

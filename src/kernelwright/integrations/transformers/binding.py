@@ -1,4 +1,4 @@
-"""Which forward a module has now: its class's own, one of ours, or another's."""
+"""Which forward a module currently has: its class's, one of ours, or another library's."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from torch import nn
 
 
 def takes(module: nn.Module, forward: Any) -> bool:
-    """Is the module's forward this one? Adapters put around a module after `patch` take no more
-    arguments than the module itself did."""
+    """Whether the module's forward is this one. Adapters that wrap a module after `patch` take only
+    the arguments of the original module."""
     bound = module.forward
-    # not getattr(bound, "__func__", None): traced by torch.compile of torch 2.11, that is None
+    # not getattr(bound, "__func__", None): torch.compile of torch 2.11 traces it as None
     return isinstance(bound, MethodType) and bound.__func__ is forward
 
 
 def mark(forward: Callable[..., Any]) -> None:
-    """Functions that `patch` binds are marked, so that copies of a model are undone as well. A
-    bound method is pickled as an attribute of the function's name: the class's own forward."""
+    """Mark a function that `patch` binds, so that copies of a model can be unpatched too. A bound
+    method is pickled as the attribute of the function's name: here the class's own forward."""
     forward.__kernelwright__, forward.__name__ = True, "forward"
 
 

@@ -1,9 +1,9 @@
-"""Whether two functions compute the same, by their code and by that of all that they call.
+"""Whether two functions compute the same, judged by their code and the code of all that they call.
 
-A modeling file is written out in full, helpers included: two functions may be word for word the
-same and call helpers of one name that are not. So a function is compared with everything that its
-code reads: functions behind global names, and methods and properties of its class. What is
-neither, a class or a module of torch say, is the same where it is the same object.
+Modeling files contain all their code, helpers included: two functions may have identical text and
+call helpers of the same name that differ. A function is therefore compared with everything that its
+code reads: functions behind global names, and methods and properties of its class. Other values,
+such as classes or modules of torch, are equal if they are the same object.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Essence:
-    """What a function computes: its own code and defaults, and what stands behind each name that
-    the code reads."""
+    """What determines a function's results: its own code and defaults, and the value of each name
+    that the code reads."""
 
     own: tuple[Any, ...]
     reads: tuple[tuple[str, Any], ...]
 
 
 def essence(function: Any, owner: type | None = None) -> Essence | None:
-    """The essence of a Python function, whatever it is wrapped in; None of anything else.
+    """The essence of a Python function, without its wrappers; None for anything else.
 
     Args:
-        owner: the class whose method it is.
+        owner: the class of which it is a method.
     """
     return _essence(function, owner, ())
 
 
 def difference(one: Essence | None, other: Essence | None) -> str | None:
-    """None where two functions are the same; else "", or the name behind which the same code has
-    something else."""
+    """None if two functions are the same; else "", or the first name that has different values in
+    equal code."""
     if one is None or other is None or one.own != other.own:
         return ""
     mine, theirs = dict(one.reads), dict(other.reads)
@@ -53,7 +53,7 @@ def _essence(function: Any, owner: type | None, around: tuple[CodeType, ...]) ->
     code = getattr(f, "__code__", None)
     if code is None:
         return None
-    if code in around:  # it calls itself
+    if code in around:  # a recursive call
         return Essence((), ())
     around = (*around, code)
     read, attributes = _read(code)
@@ -75,7 +75,7 @@ def _meaning(value: Any, owner: type | None, around: tuple[CodeType, ...]) -> An
     value = getattr(value, "__func__", value)  # a static or class method
     if isinstance(value, FunctionType) and value.__module__.partition(".")[0] != "torch":
         return _essence(value, owner, around)
-    if isinstance(value, logging.Logger):  # each file has its own
+    if isinstance(value, logging.Logger):  # each file has its own logger
         return logging.Logger
     if isinstance(value, tuple):
         return tuple(_meaning(v, owner, around) for v in value)
@@ -86,7 +86,7 @@ def _meaning(value: Any, owner: type | None, around: tuple[CodeType, ...]) -> An
 
 @dataclass(frozen=True, eq=False)
 class _Same:
-    """Equal to what holds the same object."""
+    """Compares by identity of the value."""
 
     value: Any
 
@@ -99,7 +99,7 @@ class _Same:
 
 @cache
 def _written(code: CodeType) -> tuple[Any, ...]:
-    """Code without its docstring, whose place is co_consts[0], and without its lines."""
+    """The code without its docstring (co_consts[0]) and line numbers."""
     first, *rest = code.co_consts or (None,)
     consts = (None if isinstance(first, str) else first, *rest)
     inner = tuple(_written(c) if isinstance(c, CodeType) else (type(c), c) for c in consts)
@@ -108,7 +108,7 @@ def _written(code: CodeType) -> tuple[Any, ...]:
 
 @cache
 def _read(code: CodeType) -> tuple[set[str], set[str]]:
-    """Names that code looks up among the globals of its module, and as attributes."""
+    """The names that code looks up as globals and as attributes."""
     names: set[str] = set()
     attributes: set[str] = set()
     for step in dis.get_instructions(code):
@@ -124,11 +124,11 @@ def _read(code: CodeType) -> tuple[set[str], set[str]]:
 
 
 def keyword_values(function: Callable[..., Any], name: str) -> Iterator[Any]:
-    """What a function's code gives an argument of calls by keyword, where that is a number and the
-    last argument; else an Ellipsis."""
+    """The values that a function's code passes as the keyword argument `name` of calls: the number,
+    if it is one and the last argument, else an Ellipsis."""
     code, before = inspect.unwrap(function).__code__, None
     for step in dis.get_instructions(code):
-        # 3.11 does not show what KW_NAMES means
+        # Python 3.11 does not resolve KW_NAMES
         names = code.co_consts[step.arg] if step.opname == "KW_NAMES" else step.argval
         if isinstance(names, tuple) and name in names:
             number = before is not None and isinstance(before.argval, int)

@@ -1,7 +1,7 @@
-"""What stands in for a mixture's experts: grouped products over the tokens sorted by expert.
+"""Replacements of the experts of a mixture: grouped products over the tokens sorted by expert.
 
-The router stays the model's own: which experts a token goes to, the router's logits and the loss
-that balances them are what they were.
+The router remains the model's own: the experts of each token, the router's logits and the
+load-balancing loss do not change.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import kernelwright as kw
 from kernelwright.ops.matmul.moe import through_experts
 
 Forward = Callable[..., Any]
-# of transformers' own; another one was chosen for its kernels
+# transformers' own implementations; any other was chosen for its kernels
 IMPLEMENTATIONS = (None, "eager", "grouped_mm", "batched_mm")
 
 
 @dataclass(frozen=True)
 class Experts:
-    """How a module keeps the weights of its experts, and what stands between their products.
+    """How a module stores the weights of its experts, and what is between their products.
 
     Attributes:
         transposed: weights are (E, inputs, outputs), else (E, outputs, inputs).
-        bias: both products have one.
-        gates: the class's own `_apply_gate` stands between the products, else its activation of
-            gate times up.
+        bias: both products have a bias.
+        gates: the class's own `_apply_gate` is between the products, else the product of up and
+            the activation of gate.
     """
 
     transposed: bool = False
@@ -39,12 +39,12 @@ class Experts:
 
 
 def forward_of(experts: Experts, by: tuple[str, ...], names: tuple[str, ...]) -> Forward:
-    """The forward of experts.
+    """The forward that replaces that of experts.
 
     Args:
-        by: the activation's name among kw's, and what it is called with besides; () where the
-            class's own code stands between the products.
-        names: of the forward's arguments: tokens, numbers of their experts, and weights.
+        by: the activation's name in kw and its further arguments; () if the class's own code
+            is between the products.
+        names: the names of the forward's arguments: tokens, indices of their experts, weights.
     """
     fused = by == ("swiglu",) and not experts.bias and not experts.transposed
 
@@ -77,7 +77,7 @@ def forward_of(experts: Experts, by: tuple[str, ...], names: tuple[str, ...]) ->
 
 
 def unfit(module: nn.Module) -> str:
-    """Why experts of a known code are left, or ""."""
+    """Why experts with known code are not replaced, or ""."""
     for name in ("gate_up_proj", "down_proj"):
         weight = getattr(module, name, None)
         if not isinstance(weight, torch.Tensor) or weight.ndim != 3:
@@ -91,11 +91,11 @@ def unfit(module: nn.Module) -> str:
 
 
 def arguments_of(forward: Forward) -> tuple[str, ...]:
-    """Names of the arguments of a forward, without the module's."""
+    """Names of the arguments of a forward, without self."""
     return tuple(inspect.signature(inspect.unwrap(forward)).parameters)[1:]
 
 
-# transformers' class to how its experts are kept
+# transformers' class to the storage of its experts
 EXPERTS: dict[str, Experts] = {
     "mixtral.MixtralExperts": Experts(),
     "gpt_oss.GptOssExperts": Experts(transposed=True, bias=True, gates=True),

@@ -1,4 +1,4 @@
-"""A language model's forward that gives the loss without the logits.
+"""A language model's forward that computes the loss without the logits.
 
 In training, logits are used only for the loss, and they are the largest tensor of all. With labels
 in training mode, `output.logits` is therefore None; in evaluation, and without labels, logits are
@@ -24,14 +24,14 @@ Forward = Callable[..., Any]
 
 
 class _WithoutHead:
-    """A model, but its head notes what it is given."""
+    """A model whose head records its input."""
 
     def __init__(self, model, head, loss, call):
-        vars(self)["_of"] = model, head, loss, call  # one name, which no model has
+        vars(self)["_of"] = model, head, loss, call  # one name, which no model uses
 
     def __getattr__(self, name):
         model, head, loss, call = vars(self)["_of"]
-        if name == "loss_function":  # the property logs for some models: no compiler traces that
+        if name == "loss_function":  # in some models this property logs, which cannot be traced
             return loss
         found = getattr(model, name)
         if name != head:
@@ -56,21 +56,21 @@ class _Head:
 
 
 def _dtype(states):
-    """Of a linear layer's result."""
+    """The dtype of a linear layer's result."""
     device = states.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
 
 
 @cache
 def language_model(own: Forward, head: str, causal: bool, loss: Any, given_loss: Any) -> Forward:
-    """What replaces `own`, a language model's forward.
+    """The replacement of `own`, a language model's forward.
 
     Args:
-        head: the name of the child that makes logits.
-        causal: its decoder makes causal masks, with a window or without.
+        head: the name of the child that computes logits.
+        causal: whether its decoder makes causal masks, with or without a window.
         loss: the model's loss function.
-        given_loss: its attribute `_loss_function`, None where it has none; if a user has set
-            another since, the logits are computed.
+        given_loss: its attribute `_loss_function`, or None; if a user has set another since, the
+            logits are computed.
     """
     signature = inspect.signature(own)
     names = tuple(signature.parameters)[1:]
@@ -93,13 +93,13 @@ def language_model(own: Forward, head: str, causal: bool, loss: Any, given_loss:
         call = Call(keeps=not skips, counts=return_token_accuracy)
         return _output(own(_WithoutHead(self, head, loss, call), *args, **kwargs), call, counting)
 
-    # Trainer reads there which columns of a dataset the model takes
+    # Trainer reads from it which columns of a dataset the model takes
     forward.__signature__ = signature
     return forward
 
 
 def _output(output, call: Call, counting: dict[type, type]):
-    """A model's output with its logits, or with None in their place, and the accuracy."""
+    """A model's output with the logits, or None instead of them, and the accuracy."""
     if isinstance(output, tuple):
         found = tuple(_logits(value, call) for value in output)
         return found if call.accuracy is None else (*found, call.accuracy)
@@ -117,7 +117,7 @@ def _logits(value, call: Call):
 
 
 def _outputs(own: Forward) -> Iterator[type]:
-    """The classes of outputs that a forward's code names."""
+    """The output classes that a forward's code refers to."""
     own = inspect.unwrap(own)
     for name in own.__code__.co_names:
         found = own.__globals__.get(name)
@@ -127,6 +127,6 @@ def _outputs(own: Forward) -> Iterator[type]:
 
 @cache
 def _with_accuracy(output: type) -> type:
-    """A class of outputs with `token_accuracy` besides."""
+    """An output class with the further field `token_accuracy`."""
     field = ("token_accuracy", torch.Tensor | None, None)
     return make_dataclass(output.__name__, [field], bases=(output,))

@@ -1,9 +1,9 @@
-"""Which modules of a transformers model are known, by the code of their forward.
+"""Which modules of a transformers model are known, judged by the code of their forward.
 
-transformers writes each model's file out in full: a norm or an MLP of a new family is word for
-word that of an old one. So a module is known when its forward is the same code as one of these,
-with all that it calls, whatever its class is called, and one that computes anything else is left
-alone. What is known is tried besides (trial.py).
+transformers repeats the code in each model's file: a norm or an MLP of a new family is often word
+for word that of an older one. A module is therefore known if its forward, with all that it calls,
+has the same code as one of these, whatever its class is called. A module that computes anything
+else is not replaced. Each replacement is also verified on a small input (trial.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .binding import is_ours
 from .code import Essence, difference, essence, keyword_values
 from .logits import head_and_loss
 
-_ACTIVATIONS = {  # class of transformers.activations to what it computes
+_ACTIVATIONS = {  # class of transformers.activations to the function it computes
     "SiLUActivation": "silu",
     "NewGELUActivation": "gelu_tanh",
     "GELUTanh": "gelu_tanh",
@@ -43,12 +43,12 @@ _CAUSAL = (
     "gemma3.Gemma3TextModel",
     "gpt2.GPT2Model",
 )
-_HEAD = "its head and loss are none that are known here"
-_EXPERTS = "its experts are computed in another form than is known here"
-_UNKNOWN = {  # ending of a class's name to why it is left
-    "Norm": "its formula is none that is known here",
-    "MLP": "its layers and activation follow each other in no known order",
-    "DecoderLayer": "its sums and norms follow each other in another order",
+_HEAD = "its head and loss are not a known combination"
+_EXPERTS = "its experts are not computed in a known form"
+_UNKNOWN = {  # ending of a class's name to the reason why it is not replaced
+    "Norm": "its formula is not a known one",
+    "MLP": "its layers and activation are not in a known order",
+    "DecoderLayer": "its sums and norms are not in a known order",
     "ForCausalLM": _HEAD,
     "LMHeadModel": _HEAD,
     "ForConditionalGeneration": _HEAD,
@@ -65,16 +65,16 @@ _UNKNOWN = {  # ending of a class's name to why it is left
 
 @dataclass(frozen=True)
 class Replacement:
-    """What a module's forward becomes.
+    """The replacement of a module's forward.
 
     Attributes:
-        what: the part of the model, as the report calls it.
+        what: the part of the model, as named in the report.
         by: the operators.
-        forwards: by name of a child ("" is the module itself), the function that replaces it.
-        kept: why a part of this stays as it was.
-        rotates: of an attention, the functions that ours stand for, ours, and their kinds.
-        order: of a layer, an MLP or experts, how its parts follow each other.
-        pairs: of a layer, the children whose results are tuples.
+        forwards: the replacing function, by the name of a child ("" is the module itself).
+        kept: why a part of this is not replaced.
+        rotates: for an attention: the functions that are replaced, their replacements, their kinds.
+        order: for a layer, an MLP or experts: the order of its parts.
+        pairs: for a layer: the children whose results are tuples.
     """
 
     what: str
@@ -87,7 +87,7 @@ class Replacement:
 
 
 def replacement(module: nn.Module) -> Replacement | str | None:
-    """What replaces the module's forward, or why nothing does, or None where nothing is due."""
+    """The replacement, or why there is none, or None if the module is not one to replace."""
     new = _known(module)
     if isinstance(new, Replacement):
         return trial.refusal(module, new) or new
@@ -105,12 +105,12 @@ def _known(module: nn.Module) -> Replacement | str | None:
     if hasattr(module, "get_output_embeddings") and (head := module.get_output_embeddings()):
         return _language_model(module, head)
     if any("Experts" in class_name(child) for child in module.children()):
-        return None  # a router and experts, which have a line of their own
+        return None  # a router and experts, which are reported on their own lines
     return next((why for ending, why in _UNKNOWN.items() if name.endswith(ending)), None)
 
 
 def class_name(module: nn.Module) -> str:
-    """The name of its class; of its own where FSDP has put another in front."""
+    """The name of a module's class, ignoring the subclass that FSDP makes."""
     return next(c.__name__ for c in type(module).__mro__ if not c.__name__.startswith("FSDP"))
 
 
@@ -136,7 +136,7 @@ def _mlp(mlp: mlps.MLP):
         if is_linear(getattr(module, mlp.down)):
             new[mlp.down] = mlps.linear_of(by)
         else:
-            kept = f"{mlp.down} is no plain Linear: the activation is kept for its backward"
+            kept = f"{mlp.down} is not a plain Linear: the activation is kept for its backward"
         return Replacement("MLP", by[0], new, kept, order=mlp)
 
     return make
@@ -165,11 +165,11 @@ _layer_forward = cache(layers.forward_of)
 
 def _other_activation(act, among: dict[str, tuple[str, ...]]) -> str:
     kinds = dict.fromkeys(kind for kind, *_ in among.values())
-    return f"its activation is {type(act).__name__}: there are {' and '.join(kinds)}"
+    return f"its activation is {type(act).__name__}: supported are {' and '.join(kinds)}"
 
 
 def _computes(act) -> str | None:
-    """The name of what an activation's module computes, if it is known."""
+    """The name of the function that an activation's module computes, if it is known."""
     if not isinstance(act, nn.Module) or vars(act).get("forward"):
         return None
     return "silu" if isinstance(act, nn.SiLU) else _ACTIVATIONS.get(type(act).__name__)
@@ -179,11 +179,11 @@ def _gpt2_mlp(module):
     act = type(module.act).__name__
     computes = _computes(module.act)
     if computes not in mlps.GPT2:
-        return f"its activation is {act}: there is gelu, exact or by tanh"
+        return f"its activation is {act}: supported is gelu, exact or by tanh"
     new, order = {"": mlps.GPT2[computes]}, mlps.GPT2_ORDER
     if same_forward(module.c_fc, "transformers.pytorch_utils.Conv1D"):
         return Replacement("MLP", "bias_gelu", new | {"c_fc": mlps.conv1d_gelu}, order=order)
-    kept = "c_fc is no plain Conv1D: its bias is not fused"
+    kept = "c_fc is not a plain Conv1D: its bias is not fused"
     return Replacement("MLP", "gelu", new, kept, order=order)
 
 
@@ -201,7 +201,7 @@ def _layer(layer: layers.Layer, forward: Callable[..., Any] | None = None):
 
 
 def _rotations(cls: type) -> dict[str, Callable[..., Any]]:
-    """The functions by which an attention's forward rotates, by their names there."""
+    """The functions with which an attention's forward rotates, by the names that it uses."""
     if "Attention" not in cls.__name__:
         return {}
     forward = inspect.unwrap(cls.forward)
@@ -210,10 +210,10 @@ def _rotations(cls: type) -> dict[str, Callable[..., Any]]:
 
 
 def _attention(module):
-    """The attention's forward with other functions that rotate; the code is its own."""
+    """The attention's own forward, with its rotating functions replaced."""
     found, why = {}, []
     if not _rotations(type(module)):
-        return "rotates nothing by a function that is known here"
+        return "calls no known function that rotates"
     for name, rope in _rotations(type(module)).items():
         kind = _rope_of(rope)
         if kind is not None:
@@ -232,7 +232,7 @@ def _attention(module):
 
 
 def _rope_of(function: Callable[..., Any]) -> ropes.Rope | None:
-    """The kind of a function that rotates, if its code is known."""
+    """The kind of a rotating function, if its code is known."""
     own = essence(function)
     known = (k for name, k in ropes.ROPES.items() if difference(own, _reference(name)) is None)
     return next(known, None)
@@ -245,9 +245,9 @@ def _ours(kind: ropes.Rope, own: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def _with_others(forward, others: tuple[tuple[str, Callable[..., Any]], ...]):
-    """The same code, in which some names mean other functions.
+    """A function with the same code, in which some global names have other values.
 
-    Its globals have no __name__: torch.compile would look names up in the module of that name.
+    Its globals have no __name__, because torch.compile would look names up in that module.
     """
     names = {k: v for k, v in forward.__globals__.items() if k != "__name__"} | dict(others)
     new = FunctionType(
@@ -266,7 +266,7 @@ def _language_model(module, head):
     if name is None or name not in code.co_names:
         return "its head is not called by its own forward"
     if not is_linear(head):
-        return f"its head is a {type(head).__name__}, no plain Linear"
+        return f"its head is a {type(head).__name__}, not a plain Linear"
     if not module.loss_function.__module__.startswith("transformers."):
         return "it has a loss function of its own"
     causal = any(same_forward(module.base_model, base) for base in _CAUSAL)
@@ -275,7 +275,7 @@ def _language_model(module, head):
     return Replacement("loss", "linear_cross_entropy", new)
 
 
-# transformers' class or function to what makes the replacement
+# transformers' class or function to the function that makes the replacement
 KNOWN: dict[str, Callable[[Any], Replacement | str]] = {
     **{reference: _norm(*how) for reference, how in norms.NORMS.items()},
     **{reference: _mlp(how) for reference, how in mlps.MLPS.items()},
@@ -287,7 +287,7 @@ KNOWN: dict[str, Callable[[Any], Replacement | str]] = {
 
 
 def is_linear(module: nn.Module) -> bool:
-    """Does it compute what nn.Linear does, now?"""
+    """Whether the module currently computes what nn.Linear does."""
     return same_forward(module, "torch.nn.Linear")
 
 
@@ -299,9 +299,9 @@ def same_forward(module: nn.Module, reference: str) -> bool:
 
 @cache
 def _reference(name: str) -> Essence | None:
-    """The essence of a class's forward, or of a function; None where this version of transformers
-    has none, or another library has put its own in its place, as Liger does: what that computes is
-    not known by where it stands."""
+    """The essence of a class's forward, or of a function. None if this version of transformers does
+    not have it, or if another library, such as Liger, has replaced it: its name then does not say
+    what it computes."""
     path, _, attribute = name.rpartition(".")
     if "." not in path:
         path = f"transformers.models.{path}.modeling_{path}"

@@ -1,7 +1,7 @@
 """Replacements of the forwards of decoder layers and vision blocks: each norm adds its residual.
 
 A layer adds its attention's result to the residual stream and normalises the sum for its MLP. The
-norm is called with both (norms.py), which makes the two one pass.
+norm is called with both (norms.py), so that the sum and the norm are one pass.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ Forward = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Layer:
-    """How a layer's children follow each other; each by the name of its attribute.
+    """The order of a layer's children, each given by the name of its attribute.
 
     Attributes:
         before, attention: the norm before the attention, and the attention.
-        after: what the attention's result passes through before it is added to the stream.
-        norm, mlp: the norm of the sum, and the MLP that it feeds.
-        behind: what the MLP's result passes through before it is added.
-        multiplier: the attribute that both results are multiplied by, or "".
-        only_named: the attention is given no arguments but those that the layer names.
-        pairs: children whose results are tuples, of which the first one counts.
+        after: the modules that the attention's result passes through before it is added.
+        norm, mlp: the norm of the sum, and the MLP that takes its result.
+        behind: the modules that the MLP's result passes through before it is added.
+        multiplier: the attribute by which both results are multiplied, or "".
+        only_named: whether the attention is passed only the arguments that the layer names.
+        pairs: children whose results are tuples, of which the first element is used.
     """
 
     before: str = "input_layernorm"
@@ -44,7 +44,7 @@ class Layer:
 
 
 def forward_of(layer: Layer, own: Forward) -> Forward:
-    """A layer's forward in place of its own, which gives its attention all that it names."""
+    """The replacement of a layer's own forward; it passes the same arguments to the attention."""
     parameters = tuple(inspect.signature(own).parameters.values())[2:]
     names = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
     defaults = {
@@ -97,7 +97,7 @@ def masked(attention, hidden_states, attention_mask, only_causal):
     if not only_causal:
         return attention_mask
     window = getattr(attention.config, "sliding_window", None)
-    window = getattr(attention, "sliding_window", window)  # of this layer, or of all
+    window = getattr(attention, "sliding_window", window)  # the layer's own window, or the model's
     return None if window is None or hidden_states.shape[1] <= window else attention_mask
 
 
@@ -179,14 +179,14 @@ def gemma4_layer(
 
 
 def _experts(self, residual):
-    """Gemma 4's experts, which run beside the MLP."""
+    """Gemma 4's experts, which run in parallel with the MLP."""
     tokens = residual.reshape(-1, residual.shape[-1])
     _, weights, chosen = self.router(tokens)
     found = self.experts(self.pre_feedforward_layernorm_2(tokens), chosen, weights)
     return self.post_feedforward_layernorm_2(found.reshape(residual.shape))
 
 
-# transformers' class to how its children follow each other
+# transformers' class to the order of its children
 LAYERS: dict[str, Layer] = {
     "llama.LlamaDecoderLayer": Layer(),
     "mixtral.MixtralDecoderLayer": Layer(),

@@ -1,9 +1,9 @@
-"""Logits that are not computed: what a head is given, and what is done to its result, noted.
+"""Logits that are not computed: the head's input and the operations on its result are recorded.
 
 A model's own code calls its head and passes the result to a loss. Here it gets `Logits` instead,
-which note what is done to them: a factor, a softcap, a dtype, another shape. The cross entropy of
-them is `kw.linear_cross_entropy` of the states. Anything else computes them, as the model would
-have, so that the result is right whatever a model does.
+which record the operations on them: a factor, a softcap, a dtype, another shape. Their cross
+entropy is `kw.linear_cross_entropy` of the states. Any other use computes them as the model would
+have, so the result is right whatever a model does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 import kernelwright as kw
 
-ARGMAX_WORKSPACE = 64 << 20  # bytes of logits at a time whose largest one is looked for
+ARGMAX_WORKSPACE = 64 << 20  # bytes of logits computed at a time to find the largest
 
 
 @dataclass
@@ -27,9 +27,9 @@ class Call:
     """One call of a model.
 
     Attributes:
-        keeps: whether to return the logits too.
+        keeps: whether to return the logits as well.
         counts: whether to compute the accuracy.
-        accuracy: the share of targets that have the largest logit, among those that count.
+        accuracy: the share of the targets, without the ignored ones, that have the largest logit.
     """
 
     keeps: bool
@@ -38,7 +38,7 @@ class Call:
 
 
 class Logits:
-    """cap * tanh(head(states) * factor), without a cap head(states) * factor, not computed."""
+    """cap * tanh(head(states) * factor), or head(states) * factor without a cap; not computed."""
 
     forbidden = False
 
@@ -46,18 +46,18 @@ class Logits:
         """
         Args:
             head: a module; its forward is `head_and_loss`.
-            dtype: what the model takes these for.
-            compute: gives the tensor, as the model's own operations do.
+            dtype: the dtype that the model expects of the logits.
+            compute: computes the tensor with the model's own operations.
         """
         self.call, self.head, self.states, self.dtype = call, head, states, dtype
         self.factor, self.cap = factor, cap
-        # torch 2.11's compiler does not evaluate the truth of a function
+        # torch 2.11's compiler cannot evaluate `not function`
         self.compute = (lambda: head(states)) if compute is None else compute
         self.value = None
 
     def tensor(self) -> torch.Tensor:
         if Logits.forbidden:
-            raise RuntimeError("its logits are wanted for more than their cross entropy")
+            raise RuntimeError("its logits are used for more than their cross entropy")
         if self.value is None:
             self.value = self.compute()
         return self.value
@@ -65,7 +65,7 @@ class Logits:
     @classmethod
     @contextmanager
     def never_computed(cls) -> Iterator[None]:
-        """An error where they would be computed."""
+        """Inside the block, computing logits is an error."""
         cls.forbidden = True
         try:
             yield
@@ -73,13 +73,13 @@ class Logits:
             cls.forbidden = False
 
     def _then(self, operation: Callable[[torch.Tensor], torch.Tensor], **changes: Any) -> Logits:
-        """These after an operation that changes what is noted in this way."""
+        """The logits after an operation, with the recorded values that it changes."""
         now = {"states": self.states, "dtype": self.dtype, "factor": self.factor, "cap": self.cap}
         return Logits(
             self.call, self.head, **{**now, **changes}, compute=lambda: operation(self.tensor())
         )
 
-    # what is noted
+    # recorded operations
 
     def float(self):
         return self._then(lambda z: z.float(), dtype=torch.float32)
@@ -133,7 +133,7 @@ class Logits:
             return self.tensor()[index]
         return self._then(lambda z: z[index], states=self.states[index])
 
-    # what is known without them
+    # properties that need no logits
 
     @property
     def shape(self):
@@ -153,10 +153,10 @@ class Logits:
     def size(self, dim=None):
         return self.shape if dim is None else self.shape[dim]
 
-    # what wants them
+    # operations that compute the logits
 
     def __getattr__(self, name):
-        if name.startswith("__"):  # asked by copy, pickle and inspect of any object
+        if name.startswith("__"):  # copy, pickle and inspect look these up on any object
             raise AttributeError(name)
         return getattr(self.tensor(), name)
 
@@ -188,7 +188,7 @@ class Logits:
 
 
 def _computed(value):
-    """The argument of a function, computed if it is Logits or holds some."""
+    """A function's argument, with any Logits in it computed."""
     if isinstance(value, Logits):
         return value.tensor()
     if isinstance(value, (list, tuple)):
@@ -201,7 +201,7 @@ def _positive(factor) -> bool:
 
 
 def _of_tokens(index, dims: int) -> bool:
-    """Does an index leave the last of so many dimensions as it is?"""
+    """Whether an index into `dims` dimensions leaves the last one unchanged."""
     parts = index if isinstance(index, tuple) else (index,)
     if any(p is None or isinstance(p, (list, torch.Tensor)) for p in parts):
         return False
@@ -214,7 +214,7 @@ def _cross_entropy(
     input, target, weight=None, size_average=None, ignore_index=-100, reduce=None,
     reduction="mean", label_smoothing=0.0,
 ):  # fmt: skip
-    """torch.nn.functional.cross_entropy of Logits."""
+    """torch.nn.functional.cross_entropy for Logits."""
     options = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction,
                "label_smoothing": label_smoothing}  # fmt: skip
     noted = isinstance(input, Logits) and input.states.ndim == 2 and size_average is reduce is None
@@ -222,13 +222,13 @@ def _cross_entropy(
         return F.cross_entropy(_computed(input), _computed(target), **options)
     call, rows = input.call, input.states.shape[0]
     if target.shape != (rows,):
-        raise ValueError(f"labels: {target.numel()} of them for {rows} tokens")
+        raise ValueError(f"labels: there are {target.numel()} for {rows} tokens")
     if call.keeps:
         z = input.tensor()
         if call.counts:
             call.accuracy = _share(z.argmax(-1), target, ignore_index)
         return F.cross_entropy(z, target, **options)
-    # cap tanh(factor z) = cap tanh(z' / cap) of z' = factor cap z; cap / cap is not always 1
+    # cap tanh(factor z) = cap tanh(z' / cap) with z' = factor cap z; cap / cap is not always 1
     factor = input.factor * (input.cap or 1.0)
     states = input.states if math.isclose(factor, 1.0) else input.states * factor
     loss, call.accuracy = input.head(
@@ -238,7 +238,7 @@ def _cross_entropy(
 
 
 def head_and_loss(self, input, target=None, counts=False, **options):
-    """A Linear's forward; with targets (loss, accuracy) of its products, without these."""
+    """A Linear's forward; with targets, (loss, accuracy) of its result instead of the result."""
     if target is None:
         return F.linear(input, self.weight, self.bias)
     target = target.to(input.device)
@@ -250,7 +250,7 @@ def head_and_loss(self, input, target=None, counts=False, **options):
 
 @torch.no_grad()
 def _largest(states, weight, bias):
-    """The class of each token's largest logit, of some tokens at a time."""
+    """The class of each token's largest logit, computed for some tokens at a time."""
     rows = max(1, ARGMAX_WORKSPACE // (weight.shape[0] * states.itemsize))
     return torch.cat([F.linear(some, weight, bias).argmax(-1) for some in states.split(rows)])
 

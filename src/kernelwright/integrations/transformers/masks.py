@@ -15,7 +15,7 @@ import torch
 
 from .binding import is_ours
 
-# arguments that may lead to a mask other than the causal one
+# arguments that may require a mask other than the causal one
 _DECIDE = ("attention_mask", "position_ids", "past_key_values", "is_causal")
 
 
@@ -23,8 +23,8 @@ def only_causal(model: torch.nn.Module, given: dict[str, Any]) -> bool:
     """Whether torch.compile traces the call and the causal mask is the only one.
 
     Args:
-        model: whose decoder makes causal masks, with a window or without.
-        given: arguments of the call by name.
+        model: a model whose decoder makes causal masks, with or without a window.
+        given: the call's arguments by name.
     """
     if not torch.compiler.is_dynamo_compiling():
         return False
@@ -35,7 +35,7 @@ def only_causal(model: torch.nn.Module, given: dict[str, Any]) -> bool:
         and not getattr(config, "use_bidirectional_attention", False)
         and all(given.get(name) is None for name in _DECIDE)
         and all(
-            is_ours(layer.forward)  # passes the note on to its attention
+            is_ours(layer.forward)  # passes `only_causal` to its attention
             for layer in (decoder.layers if hasattr(decoder, "layers") else decoder.h)
         )
     )

@@ -1,4 +1,4 @@
-"""Replacements of MLP forwards: the activation and its product with up are one pass.
+"""Replacements of MLP forwards: one pass for the activation and its product with up.
 
 If the last layer is a plain Linear, it receives the activation's inputs and computes the activation
 itself (recompute.py), so that its hooks run and FSDP gathers its weight as before.
@@ -31,13 +31,13 @@ PLAIN = {
 
 @dataclass(frozen=True)
 class MLP:
-    """How an MLP's children follow each other; each by the name of its attribute.
+    """The order of an MLP's children, each given by the name of its attribute.
 
     Attributes:
-        up: the layers before the activation: gate and up, or one that makes both, or one alone.
-        gated: the activation of gate is multiplied by up.
-        down, act: the layer behind the activation, and the activation.
-        up_first: of one layer that makes both, the first half is up.
+        up: the layers before the activation: gate and up, or one layer for both, or a single one.
+        gated: whether the activation of gate is multiplied by up.
+        down, act: the layer after the activation, and the activation.
+        up_first: whether up is the first half of the result of one layer for both.
         limit: the attribute that bounds gate from above and up on both sides, or "".
     """
 
@@ -50,16 +50,16 @@ class MLP:
 
 
 def forward_of(mlp: MLP, by: tuple[str, ...]) -> Forward:
-    """An MLP's forward.
+    """The forward that replaces an MLP's.
 
     Args:
-        by: the activation's name among kw's, and what it is called with besides.
+        by: the activation's name in kw, and its further arguments.
     """
     linear = linear_of(by)
     activate = getattr(kw, by[0])
 
     def forward(self, *args, **named):
-        (x,) = (*args, *named.values())  # the families name it differently
+        (x,) = (*args, *named.values())  # its name differs between families
         inputs = tuple(getattr(self, name)(x) for name in mlp.up)
         if mlp.gated and len(inputs) == 1:
             inputs = inputs[0].chunk(2, dim=-1)
@@ -105,7 +105,7 @@ def _gpt2_mlp(self, hidden_states, approximate):
 
 
 def conv1d_gelu(self, x, approximate=None):
-    """GPT-2's first linear layer; with `approximate`, its bias and gelu are one pass."""
+    """GPT-2's first linear layer; with `approximate`, its bias and gelu are applied in one pass."""
     rows = x.view(-1, x.size(-1))
     if approximate is None:
         y = torch.addmm(self.bias, rows, self.weight)
@@ -118,7 +118,7 @@ GPT2_ORDER = MLP(("c_fc",), gated=False, down="c_proj", act="act")
 GPT2 = {"gelu": gpt2_gelu_mlp, "gelu_tanh": gpt2_gelu_tanh_mlp}
 
 _FUSED = {"up": ("gate_up_proj",), "act": "activation_fn"}
-# transformers' class to how its children follow each other
+# transformers' class to the order of its children
 MLPS: dict[str, MLP] = {
     "llama.LlamaMLP": MLP(),
     "qwen2_5_vl.Qwen2_5_VLMLP": MLP(),

@@ -1,8 +1,8 @@
-"""Replacements of the norms of transformers' models: one fused pass each, or two with a sum.
+"""Replacements of the norms of transformers models by one fused pass each, sum included.
 
-Called with a residual besides its input, a norm adds both, normalises the sum and returns the sum
-too. The families' norms differ in where they keep their eps and weight, in what is added to the
-weight, and in the dtype of the result.
+If a norm is called with a residual, it adds the residual to the input, normalises the sum and
+returns the sum as well. The norms of the families differ in the attributes that hold eps and
+weight, in what is added to the weight, and in the dtype of the result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import nn
 import kernelwright as kw
 
 Forward = Callable[..., Any]
-# forwards of `rms_norm` to (name of the eps, what gives the weight, offset)
+# forwards made by `rms_norm` to (attribute of the eps, function that returns the weight, offset)
 REMADE: dict[Forward, tuple[str, Any, float]] = {}
 
 
@@ -29,30 +29,30 @@ def no_weight(module: nn.Module):
 
 
 def weight_if_scaled(module: nn.Module):
-    """Gemma 4's norms have no weight where they do not scale."""
+    """Gemma 4's norms have a weight only if `with_scale` is set."""
     return module.weight if module.with_scale else None
 
 
 def wider(x, weight):
-    """A weight wider than the input makes the result as wide, as a product does."""
+    """The result's dtype by type promotion, as in a product."""
     return torch.promote_types(x.dtype, weight.dtype)
 
 
 def of_weight(x, weight):
-    """T5's: a 16-bit weight decides; beside any other the result is no narrower than float32."""
+    """T5: the dtype of a 16-bit weight; with any other weight, float32 or wider."""
     if weight.dtype in (torch.float16, torch.bfloat16):
         return weight.dtype
     return torch.promote_types(torch.float32, weight.dtype)
 
 
 def rms_norm(eps: str, weight=weight_of, offset: float = 0.0, dtype=None) -> Forward:
-    """A norm's forward.
+    """The forward that replaces an RMS norm's.
 
     Args:
         eps: the name of the module's attribute.
-        weight: of the module, what it multiplies by.
+        weight: returns the weight of the module.
         offset: added to the weight.
-        dtype: of the input and the weight, the result's; by default the input's.
+        dtype: returns the result's dtype from the input and the weight; by default the input's.
     """
 
     def forward(self, *args, residual=None, **named):
@@ -72,7 +72,7 @@ def rms_norm(eps: str, weight=weight_of, offset: float = 0.0, dtype=None) -> For
 
 
 def again(norm: nn.Module, x: torch.Tensor, formula: tuple[str, Any, float], rung: str | None):
-    """What a norm of `rms_norm` made of x, made once more."""
+    """Recompute the result of a norm made by `rms_norm` for x."""
     eps, weight, offset = formula
     run = torch.ops.kernelwright.rms_norm
     return run(x, weight(norm), getattr(norm, eps), offset, rung=rung)[0]
@@ -95,7 +95,7 @@ def cohere_norm(self, *args, residual=None, **named):
 
 
 def olmo_norm(self, *args, residual=None, **named):
-    """layer_norm without weight and bias, as `cohere_norm`."""
+    """layer_norm without weight and bias, computed like `cohere_norm`."""
     x, residual = _given(args, residual, named)
     if residual is not None:
         return kw.add_layer_norm(x, residual, self.normalized_shape, eps=1e-5)
@@ -103,7 +103,7 @@ def olmo_norm(self, *args, residual=None, **named):
 
 
 def nemotron_norm(self, *args, residual=None, **named):
-    """layer_norm with 1 added to the weight; under autocast all of it is in autocast's dtype."""
+    """layer_norm with 1 added to the weight; under autocast, all in autocast's dtype."""
     x, residual = _given(args, residual, named)
     shape, weight, bias = self.normalized_shape, self.weight + 1.0, self.bias
     if not torch.is_autocast_enabled():
@@ -140,7 +140,7 @@ llama4_norm = rms_norm("eps", dtype=wider)
 weightless_norm = rms_norm("eps", no_weight)
 gemma4_norm = rms_norm("eps", weight_if_scaled)
 
-# transformers' or PyTorch's class to (operator as the report calls it, forward)
+# transformers' or PyTorch's class to (operator as named in the report, forward)
 NORMS: dict[str, tuple[str, Forward]] = {
     "llama.LlamaRMSNorm": ("rms_norm", llama_norm),
     "gemma.GemmaRMSNorm": ("rms_norm(offset=1)", gemma_norm),
@@ -162,7 +162,7 @@ FORWARDS = tuple(dict.fromkeys(forward for _, forward in NORMS.values()))
 
 
 def _given(args, residual, named):
-    """(x, residual) as they are passed: the families name x differently."""
+    """(x, residual) from a call's arguments; the name of x differs between families."""
     x, *more = (*args, *named.values())
     return x, more[0] if more else residual
 

@@ -1,9 +1,9 @@
-"""An MLP's last product, which keeps what the activation read for its backward but not its result.
+"""An MLP's last product, which saves the inputs of the activation for its backward, not its result.
 
-linear(swiglu(gate, up)) keeps three tensors of the MLP's width, as written: gate and up for the
-activation's backward and its result for the weight's gradient. The result costs one pass over
-gate and up to make again, a small share of the product that needs it, so only the two are kept.
-For an activation of one tensor, only that tensor is kept.
+Written as linear(swiglu(gate, up)), three tensors of the MLP's width are saved: gate and up for the
+activation's backward, and its result for the weight's gradient. Recomputing the result takes one
+pass over gate and up, a small share of the product that needs it, so only these two are saved. For
+an activation of one tensor, only that tensor is saved.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def activated_linear(inputs, weight, bias, activation: str, *how):
 
     Args:
         inputs: one tensor, or gate and up.
-        activation: the name of one of kw's.
+        activation: its name in kw.
 
     If the dtypes differ, the two operators are called. They are also called under torch.compile,
     with checkpoint() around the activation: by default torch.compile saves a product's operands.

@@ -1,8 +1,8 @@
-"""A norm's result that is made again in the backward instead of being kept.
+"""Recomputes a norm's result in the backward instead of saving it.
 
-The products that read a norm's result keep it for the gradients of their weights. It takes one
-pass over the norm's input, which is kept anyway, to make it again. Of what a layer of Llama keeps
-a token, two results of norms are a seventh.
+The products that read a norm's result save it for the gradients of their weights. Recomputing it
+takes one pass over the norm's input, which is saved anyway. In a layer of Llama, the results of two
+norms are a seventh of what is saved per token.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _autograd = torch._C._autograd
 
 
 def remade(norm: torch.nn.Module, result: torch.Tensor, of: torch.Tensor) -> AbstractContextManager:
-    """Inside, what keeps `result` for its backward keeps how it is made.
+    """Inside the block, operators that save `result` for their backward save how to recompute it.
 
-    Results are kept as ever where they are another dtype's than `of`, where other hooks of saved
-    tensors are in effect (checkpointing recomputes them anyway), under torch.compile and
-    torch.func, and where FSDP shards the norm by itself: its weight is not there in the backward
-    of what reads the result.
+    Results are saved as usual if their dtype differs from that of `of`, if other hooks of saved
+    tensors are active (checkpointing recomputes them anyway), under torch.compile and torch.func,
+    and if FSDP shards the norm by itself: its weight is then not available in the backward of the
+    operators that read the result.
     """
     if torch.compiler.is_compiling():
         return nullcontext()
@@ -46,7 +46,7 @@ def remade(norm: torch.nn.Module, result: torch.Tensor, of: torch.Tensor) -> Abs
 
 
 class _Made:
-    """How a norm's result is made; the result itself between its first and last use."""
+    """How to compute a norm's result, and the result itself between its first and last use."""
 
     def __init__(self, result, of, norm, formula):
         self.at, self.shape, self.dtype = result.data_ptr(), result.shape, result.dtype
@@ -64,7 +64,7 @@ class _Made:
         return self, t.shape
 
     def used(self) -> torch.Tensor:
-        """The result, which is forgotten with its last use; a graph that is retained may begin
+        """The result. It is freed with its last use; the backward of a retained graph starts
         again."""
         if self.result is None:
             with torch.no_grad():

@@ -1,9 +1,9 @@
-"""Replacements of the functions by which attentions rotate q and k: all of them call `kw.rope`.
+"""Replacements of the functions with which attentions rotate q and k. All call `kw.rope`.
 
-Each takes the arguments of the function that it replaces. Families differ in which dimensions are
+Each takes the arguments of the function that it replaces. Families differ in which dimensions form
 a pair, how wide the tables of angles are, how often a value is repeated in them, whether they are
-complex numbers, and in whether q and k are rotated by one call. Where a table has more than one
-angle per token and pair (a shape that kw.rope does not take), the model's own function runs.
+complex, and whether one call rotates q and k. If a table has more than one angle per token and pair
+(a shape that kw.rope does not support), the model's own function runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Function = Callable[..., Any]
 
 
 def pairs_of_neighbours(own: Function) -> Function:
-    """Cohere's: dimensions 2i and 2i + 1 are a pair, and so are the columns of a table."""
+    """Cohere: dimensions 2i and 2i + 1 form a pair, and so do the columns of a table."""
 
     def rotate(q, k, cos, sin, unsqueeze_dim=1):
         if not _serves(q, cos, unsqueeze_dim):
@@ -31,7 +31,7 @@ def pairs_of_neighbours(own: Function) -> Function:
 
 
 def first_half_of_neighbours(own: Function) -> Function:
-    """GLM's: neighbours are a pair; the first half of a table has each angle once."""
+    """GLM: neighbours form a pair; the first half of a table has each angle once."""
 
     def rotate(q, k, cos, sin, unsqueeze_dim=1):
         if not _serves(q, cos, unsqueeze_dim):
@@ -44,7 +44,7 @@ def first_half_of_neighbours(own: Function) -> Function:
 
 
 def halves(own: Function) -> Function:
-    """Llama's, of all of a head or of its first dimensions; with a table of each angle twice."""
+    """Llama: all of a head or its first dimensions; a table has each angle twice."""
 
     def rotate(q, k, cos, sin, unsqueeze_dim=1):
         if not _serves(q, cos, unsqueeze_dim):
@@ -55,7 +55,7 @@ def halves(own: Function) -> Function:
 
 
 def halves_by_half(own: Function) -> Function:
-    """GPT-OSS's: all of a head, with a table of each angle once."""
+    """GPT-OSS: all of a head; a table has each angle once."""
 
     def rotate(q, k, cos, sin, unsqueeze_dim=1):
         if not _serves(q, cos, unsqueeze_dim):
@@ -66,7 +66,7 @@ def halves_by_half(own: Function) -> Function:
 
 
 def vision(own: Function) -> Function:
-    """Vision blocks': q and k are (T, H, D) or (B, T, H, D)."""
+    """Vision blocks: q and k are (T, H, D) or (B, T, H, D)."""
 
     def rotate(q, k, cos, sin):
         if not _serves(q, cos, -2):
@@ -77,7 +77,7 @@ def vision(own: Function) -> Function:
 
 
 def one_at_a_time(own: Function) -> Function:
-    """Gemma 4's: q and k are rotated by a call each."""
+    """Gemma 4: q and k are rotated by one call each."""
 
     def rotate(x, cos, sin, unsqueeze_dim=1):
         if not _serves(x, cos, unsqueeze_dim):
@@ -88,7 +88,7 @@ def one_at_a_time(own: Function) -> Function:
 
 
 def last_neighbours(own: Function) -> Function:
-    """DeepSeek V4's: neighbours among the last dimensions, of q or k; a table has each angle
+    """DeepSeek V4: neighbours among the last dimensions, of q or k; a table has each angle
     once."""
 
     def rotate(x, cos, sin, unsqueeze_dim=1):
@@ -103,8 +103,8 @@ def last_neighbours(own: Function) -> Function:
 
 
 def complex_numbers(heads: int) -> Callable[[Function], Function]:
-    """Llama 4's and DeepSeek V2's: neighbours, by a table of complex numbers; q and k hold heads
-    in dimension `heads`."""
+    """Llama 4 and DeepSeek V2: neighbours, with a table of complex numbers; the heads of q and k
+    are dimension `heads`."""
 
     def replaces(own: Function) -> Function:
         def rotate(xq, xk, freqs_cis):
@@ -119,7 +119,7 @@ def complex_numbers(heads: int) -> Callable[[Function], Function]:
 
 
 def _serves(x, table, heads: int) -> bool:
-    """Has a table one row for each token, alike for all heads?"""
+    """Whether a table has one row per token, the same for all heads."""
     if x.ndim not in (3, 4) or table.ndim not in (2, 3):
         return False
     if x.ndim == 3:
@@ -131,18 +131,18 @@ def _serves(x, table, heads: int) -> bool:
 
 
 def _alone(x, cos, sin, heads: int, **more):
-    """x rotated. kw.rope's kernels want a k too: one head of x again, whose result is not used."""
+    """x rotated. kw.rope also needs a k: one head of x, whose result is not used."""
     k = x.detach().narrow(heads, 0, 1)
     return kw.rope(x, k, cos, sin, heads, **more)[0]
 
 
 @dataclass(frozen=True)
 class Rope:
-    """A function that rotates.
+    """A kind of function that rotates.
 
     Attributes:
-        replaces: makes ours of it.
-        arguments: which arguments it takes; trial.py makes some of each kind.
+        replaces: makes our replacement of such a function.
+        arguments: the kind of its arguments; trial.py makes examples of each kind.
         tables: how a table holds the angles: "halves" (each value in both halves), "neighbours"
             (each value twice in a row), "once".
         part: only the dimensions of a head that the table covers are rotated.

@@ -1,10 +1,10 @@
 """Verifies on a small input that a replacement computes what the original forward does.
 
-A replacement is chosen by the code of the original; here its results are compared. A small copy of
-the module, its class's forward over a few random weights and children, runs with the original and
-with the replaced forward, on the CPU in float32; results and gradients must be equal up to
+Replacements are chosen by the code of the original; here their results are compared. A small copy
+of the module (its class's forward with a few random weights and children) runs with the original
+and with the replaced forward, on the CPU in float32. Results and gradients must be equal up to
 rounding. The model itself is neither run nor changed, so its device and sharding do not matter.
-Functions with the same code are tried once per process.
+Functions with the same code are tested once per process.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from .known import Replacement
     from .ropes import Rope
 
-WIDE, DEEP = 16, 24  # of a layer and of its MLP; DEEP classes for a loss
-RTOL, ATOL = 1e-4, 1e-5  # for short sums in float32; a wrong formula differs by far more
+WIDE, DEEP = 16, 24  # widths of a layer and of its MLP; a loss has DEEP classes
+RTOL, ATOL = 1e-4, 1e-5  # for short sums in float32; a wrong formula differs far more
 
 Call = Callable[..., Any]
-# the tensors that gradients are taken of, and two calls that should give the same
+# the tensors to differentiate by, and two calls that should give the same results
 Trial = tuple[list[torch.Tensor], Call, Call]
 
 _seen: dict[Any, str] = {}
@@ -77,7 +77,7 @@ def _tried(module: nn.Module, new: Replacement) -> str:
 
 
 def _results(inputs: list[torch.Tensor], call: Call) -> list[torch.Tensor]:
-    """A call's results, and the gradients of what they sum up to, each weighted."""
+    """A call's results, and the gradients of their weighted sum."""
     out = call()
     results = [out] if isinstance(out, torch.Tensor) else list(out)
     weighted = (t * torch.linspace(0.5, 1.5, t.numel()).view(t.shape) for t in results)
@@ -86,11 +86,11 @@ def _results(inputs: list[torch.Tensor], call: Call) -> list[torch.Tensor]:
     return [*(t.detach() for t in results), *gradients]
 
 
-# one for each part of a model
+# a test for each part of a model
 
 
 def _norm(module: nn.Module, new: Replacement) -> Iterator[Trial]:
-    """By itself, and of a sum; some rows are as small as the square root of an eps."""
+    """The norm alone, and of a sum; some rows are as small as the square root of an eps."""
     own, ours = type(module).forward, new.forwards[""]
     stand_in = _stand_in(module, {})
     for name, parameter in module._parameters.items():
@@ -110,7 +110,7 @@ def _norm(module: nn.Module, new: Replacement) -> Iterator[Trial]:
 
 
 def _rope(module: nn.Module, new: Replacement) -> Iterator[Trial]:
-    """Each function by itself, on each kind of arguments that it takes."""
+    """Each function alone, with each kind of arguments that it takes."""
     for own, ours, kind in new.rotates:
         for inputs, args, more in _rotated(kind):
 
@@ -121,7 +121,7 @@ def _rope(module: nn.Module, new: Replacement) -> Iterator[Trial]:
 
 
 def _rotated(kind: Rope) -> Iterator[tuple[list[torch.Tensor], tuple[torch.Tensor, ...], dict]]:
-    """(what gets a gradient, arguments, further ones by name): heads before tokens and behind."""
+    """(differentiated tensors, arguments, keyword arguments): heads before and after tokens."""
     q, k = _input(2, 4, 3, WIDE), _input(2, 2, 3, WIDE)
     tokens_first = q.transpose(1, 2), k.transpose(1, 2)
     pairs = WIDE // (4 if kind.part else 2)
@@ -149,7 +149,7 @@ def _rotated(kind: Rope) -> Iterator[tuple[list[torch.Tensor], tuple[torch.Tenso
 
 
 def _mlp(module: nn.Module, new: Replacement) -> Iterator[Trial]:
-    """Over small layers, and with the module's own activation."""
+    """The MLP with small layers and the module's own activation."""
     from transformers.pytorch_utils import Conv1D
 
     mlp = new.order
@@ -171,7 +171,7 @@ def _mlp(module: nn.Module, new: Replacement) -> Iterator[Trial]:
 
 
 def _experts(module: nn.Module, new: Replacement) -> Iterator[Trial]:
-    """Over four small experts, of which one gets no token; gates are beyond a limit of 7."""
+    """Four small experts, one of which gets no token; some gates exceed a limit of 7."""
     form, stand_in = new.order, _stand_in(module, dict(module._modules))
     stand_in.num_experts = 4
     sizes = {"gate_up_proj": (4, 2 * DEEP, WIDE), "down_proj": (4, WIDE, DEEP)}
@@ -194,7 +194,7 @@ def _experts(module: nn.Module, new: Replacement) -> Iterator[Trial]:
 
 
 def _layer(module: nn.Module, new: Replacement) -> Iterator[Trial]:
-    """Over children that are each another function, attentions of all that they are given."""
+    """The layer with children that are different functions; attentions depend on all arguments."""
     children = {
         name: _Child(i, "Attention" in type(child).__name__, name in new.pairs)
         for i, (name, child) in enumerate(module._modules.items())
@@ -215,7 +215,7 @@ def _layer(module: nn.Module, new: Replacement) -> Iterator[Trial]:
 
 
 def _loss(module: nn.Module, new: Replacement) -> Iterator[Trial]:
-    """In training: the loss of random hidden states under a small head, with no logits."""
+    """The loss in training: of random hidden states with a small head, without logits."""
     states = _input(2, 5, WIDE)
     name = next(n for n in new.forwards if n)
     bias = module.get_submodule(name).bias is not None
@@ -245,7 +245,7 @@ def _loss(module: nn.Module, new: Replacement) -> Iterator[Trial]:
 
 
 class _Base(nn.Module):
-    """A model, or any part of it, whose states are given."""
+    """A model, or any part of it, that returns given states."""
 
     def __init__(self, states: torch.Tensor):
         super().__init__()
@@ -255,11 +255,11 @@ class _Base(nn.Module):
         return _Output(self.states[0])
 
     def __getattr__(self, name: str) -> Any:
-        return self  # whatever a model calls of a model
+        return self  # any part of a model that is called
 
 
 class _Output(tuple):
-    """Of a model: the states, and nothing under any other name."""
+    """A model's output: the states; every other field is None."""
 
     def __new__(cls, states: torch.Tensor):
         return super().__new__(cls, (states,))
@@ -269,7 +269,7 @@ class _Output(tuple):
 
 
 class _Child(nn.Module):
-    """A function of its own; with `attends`, of every tensor that it is given, by its name."""
+    """A function that differs per child; with `attends`, of all given tensors and their names."""
 
     def __init__(self, number: int, attends: bool, pair: bool):
         super().__init__()
@@ -288,10 +288,10 @@ class _Child(nn.Module):
 
 def _stand_in(module: nn.Module, children: dict[str, nn.Module]) -> nn.Module:
     """A module of the same class and attributes, with other children and no parameters."""
-    made = object.__new__(type(module))  # FSDP's classes would make one of their own
+    made = object.__new__(type(module))  # FSDP's classes would create the original class
     nn.Module.__init__(made)
     made.__dict__ |= {k: v for k, v in vars(module).items() if k not in vars(made) | {"forward": 0}}
-    # each its own, so that what is bound to one is not bound to another's
+    # separate copies, so that a forward bound to one is not bound to another
     made._modules.update({name: copy.copy(child) for name, child in children.items()})
     return made
 

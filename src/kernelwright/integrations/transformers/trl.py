@@ -1,8 +1,8 @@
-"""TRL's own head, which its trainers put in front of a model, on our operators.
+"""The head that TRL's trainers put in front of a model, on our operators.
 
 SFTTrainer replaces a model's forward by one that computes, on request, each token's log-probability
 from the states, and entropy and accuracy for its log; the model's loss is not called. That forward
-stays; the function by which it computes these values is replaced.
+is not replaced; only the function with which it computes these values is.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _NAME = "_ChunkedLogProbFunction"
 
 
 def is_head(forward: Any) -> bool:
-    """Is it the forward that TRL puts in front of a model's?"""
+    """Whether this is the forward that TRL puts in front of a model's."""
     function = getattr(forward, "__func__", None)
     return (
         isinstance(function, FunctionType)
-        # its __module__ is that of the forward that it wraps
+        # __module__ is that of the wrapped forward
         and function.__globals__.get("__name__") == "trl.trainer.utils"
         and _NAME in function.__code__.co_names
     )
@@ -36,20 +36,20 @@ def is_head(forward: Any) -> bool:
 
 @cache
 def head(function: FunctionType) -> FunctionType:
-    """The same code with our function."""
+    """A function with the same code that calls our function."""
     names = function.__globals__ | {_NAME: _Scores(function.__globals__[_NAME])}
     names.pop("__name__")  # torch.compile would look names up in the module of that name
     new = FunctionType(
         function.__code__, names, function.__name__, function.__defaults__, function.__closure__
     )
     new.__kwdefaults__ = function.__kwdefaults__
-    new.before = function  # what `unpatch` puts back
-    new.__wrapped__ = function.__wrapped__  # whose signature generate() and Trainer read
+    new.before = function  # restored by `unpatch`
+    new.__wrapped__ = function.__wrapped__  # generate() and Trainer read its signature
     return new
 
 
 class _Scores:
-    """Called as TRL's function of the same arguments, and gives the same."""
+    """A replacement of TRL's function with the same arguments and results."""
 
     def __init__(self, theirs: Any):
         self.theirs = theirs
@@ -63,7 +63,7 @@ class _Scores:
 
         Args:
             hidden: (N, H).
-            weight, bias: of the head, (V, H) and (V,).
+            weight, bias: the head's, (V, H) and (V,).
             targets: (N,).
         """
         if {"log_sum_sq_probs", "mean_logits"} & set(outputs):
@@ -86,7 +86,7 @@ class _Scores:
 
 
 class _TokenScores(torch.autograd.Function):
-    """Logits of some tokens at a time, and in the backward once more, with their gradient."""
+    """Computes the logits of some tokens at a time, and again in the backward for the gradient."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, target, cap, of_entropy, of_top):
@@ -145,7 +145,7 @@ def _log_probabilities(logits, cap):
 
 
 def _of_all(ctx, gscores, gentropy):
-    """The gradients where the entropy has one too: PyTorch's, of some tokens at a time."""
+    """The gradients if the entropy has one as well: by autograd, for some tokens at a time."""
     x, weight, bias, target = ctx.saved_tensors
     wanted = ctx.needs_input_grad[:3]
     sums = [

@@ -1,7 +1,8 @@
 """sigmoid, silu, tanh and their slopes for Triton rungs, for results stored as `dtype`.
 
-All of them take e^-|x|, which never overflows, so that no tail is lost: 1 / (1 + e^-x) is 0 from
-x = -88.8 on, where silu's float32 and bfloat16 results are still normal numbers.
+All of them use e^-|x|, which never overflows, so that the negative tail keeps its precision: in the
+form 1 / (1 + e^-x), the result would be 0 from x = -88.8 on, where silu's float32 and bfloat16
+results are still normal numbers.
 """
 
 import triton
@@ -12,7 +13,7 @@ from .math import exp
 
 @triton.jit
 def exp_minus_abs(x, dtype: tl.constexpr):
-    """e^-|x|. tl.exp2 flushes what is under 2^-126: it computes 2^16 times as much."""
+    """e^-|x|. tl.exp2 flushes results below 2^-126 to 0; this computes 2^16 times the result."""
     if dtype == tl.float32:
         e = exp(-tl.abs(x))
     else:
@@ -35,8 +36,8 @@ def silu(x, dtype: tl.constexpr):
 
 @triton.jit
 def silu_and_slope(x, dtype: tl.constexpr):
-    """silu(x) and its slope s (1 + x (1 - s)), s = sigmoid(x); 1 - s is sigmoid(-x), which does
-    not cancel."""
+    """silu(x) and its slope s (1 + x (1 - s)), where s = sigmoid(x). 1 - s is computed as
+    sigmoid(-x), which does not cancel."""
     e = exp_minus_abs(x, dtype)
     r = 1.0 / (1.0 + e)
     s = tl.where(x < 0, e * r, r)
@@ -46,8 +47,8 @@ def silu_and_slope(x, dtype: tl.constexpr):
 
 @triton.jit
 def tanh(x, dtype: tl.constexpr):
-    """1 - 2 / (1 + e^2|x|) cancels near 0: there Lambert's continued fraction, x (945 + 105 x^2 +
-    x^4) / (945 + 420 x^2 + 15 x^4), is nearer than float32 resolves."""
+    """tanh(x). 1 - 2 / (1 + e^2|x|) cancels near 0; there Lambert's continued fraction, x (945 +
+    105 x^2 + x^4) / (945 + 420 x^2 + 15 x^4), is accurate to float32 precision."""
     xx = x * x
     near = x * tl.fma(xx, xx + 105.0, 945.0) / tl.fma(xx, tl.fma(xx, 15.0, 420.0), 945.0)
     e = exp_minus_abs(2.0 * x, dtype)

@@ -1,6 +1,6 @@
-"""Factors of dropout in a tile of rows and columns, from the words of `_dropout.py`.
+"""Factors of dropout in a tile of rows and columns, from the words of `ops/random/_keep.py`.
 
-DRAW says where they come from: 0, nowhere (1 for all), 1, a seed, 2, the bits of a stored mask.
+DRAW gives their source: 0, none (all factors are 1); 1, a seed; 2, the bits of a stored mask.
 """
 
 import triton
@@ -9,13 +9,14 @@ import triton.language as tl
 
 @triton.jit
 def exchanged(word):
-    """The halves of 16 bits exchanged."""
+    """The word with its two 16-bit halves exchanged."""
     return word << 16 | word >> 16
 
 
 @triton.jit
 def octet_words(seed, octet):
-    """Eight words behind each other for each octet: four of Philox, each once more exchanged."""
+    """Eight adjacent words for each octet: four from Philox, each followed by its exchanged
+    form."""
     r0, r1, r2, r3 = tl.randint4x(seed, octet)
     word = tl.interleave(tl.interleave(r0, r2), tl.interleave(r1, r3))
     return tl.interleave(word, exchanged(word)).to(tl.int32, bitcast=True)
@@ -23,13 +24,14 @@ def octet_words(seed, octet):
 
 @triton.jit
 def keeps(words, p):
-    """Integers of 24 bits are compared; p is float64: 1 - p would lose its digits near 1."""
+    """Compares 24-bit integers; p is float64, since 1 - p would lose precision near p = 1."""
     return ((words >> 8) & 0xFFFFFF) >= tl.ceil(p * 16777216.0).to(tl.int32)
 
 
 @triton.jit
 def scaled(keep, p):
-    """What elements are multiplied with: times 0, not replaced by 0, so that a NaN stays one."""
+    """The factors. Dropped elements are multiplied by 0 and not set to 0, so that NaN remains
+    NaN."""
     return tl.where(keep, tl.div_rn(1.0, (1.0 - p).to(tl.float32)), 0.0)
 
 
@@ -44,8 +46,9 @@ def tile_factors(
     seed_ptr, mask_ptr, p, row, first, n_cols, inside,
     DRAW: tl.constexpr, WHOLE: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    """Factors of rows `row` (ROWS, 1) and the COLS columns from `first` on. WHOLE: 8 divides the
-    columns of a row, so that a Philox call serves eight of them; else one serves each."""
+    """Factors of rows `row` (ROWS, 1) and the COLS columns from `first` on. WHOLE: the number of
+    columns is divisible by 8, so that one Philox call produces the words of eight elements;
+    otherwise there is one call per element."""
     if DRAW == 1:
         seed = tl.load(seed_ptr)
         if WHOLE:

@@ -6,5 +6,6 @@ import triton.language as tl
 
 @triton.jit
 def below(index, end, ALL: tl.constexpr):
-    """index < end. ALL: a constant True, so that the compiler removes the masks of accesses."""
+    """index < end. ALL: constant True instead, so that the compiler removes the masks of
+    accesses."""
     return tl.full(index.shape, True, tl.int1) if ALL else index < end

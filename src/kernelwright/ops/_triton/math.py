@@ -1,8 +1,8 @@
 """Elementwise functions that Triton rungs share, for results stored as float32 or 16-bit types.
 
-The interpreter and the compiler take the same lines. Compiled, `tl.exp2` is one instruction and
-flushes results under 2^-126 to zero, and the interpreter multiplies and adds where the compiler
-fuses; nothing here counts on either.
+The interpreter and the compiler run the same lines, but differ in two ways: compiled, `tl.exp2` is
+one instruction that flushes results below 2^-126 to zero, and the compiler fuses multiplications
+with additions where the interpreter does not. The functions are correct in both cases.
 """
 
 import triton
@@ -11,10 +11,11 @@ import triton.language as tl
 
 @triton.jit
 def exp(x):
-    """exp(x) within 2 ulp in float32; infinities, NaN, overflow and subnormal results included.
+    """exp(x) within 2 ulp in float32, also for infinities, NaN, overflow and subnormal results.
 
-    tl.exp is 2^(x log2 e) in one multiply, so its relative error grows with |x|: 60 ulp at -80.
-    Here x = n ln 2 + r; n stays within normal powers of two and r takes the rest of the range.
+    tl.exp computes 2^(x log2 e) with one multiplication, so its relative error grows with |x|: 60
+    ulp at -80. Here x = n ln 2 + r, where n is limited to the exponents of normal numbers and r
+    takes the rest of the range.
     """
     z = tl.minimum(tl.maximum(x * 1.4426950408889634, -126.0), 126.0)
     shifted = z + 12582912.0  # 1.5 * 2^23: the sum's low bits are the nearest integer n
@@ -27,14 +28,14 @@ def exp(x):
 
 @triton.jit
 def polynomial(x, C: tl.constexpr, N: tl.constexpr):
-    """C[0] x^N + ... + C[N] by Horner's rule."""
+    """C[0] x^N + ... + C[N] by Horner's method."""
     p = tl.fma(x, C[0], C[1])
     for i in tl.static_range(2, N + 1):
         p = tl.fma(p, x, C[i])
     return p
 
 
-# The tables of `python -m kernelwright.ops.elementwise.gelu.fit`, highest power first.
+# The tables that `python -m kernelwright.ops.elementwise.gelu.fit` prints, highest power first.
 LOG2_TAIL_F16 = tl.constexpr((
     -1.82874328e-06, 6.1495135e-05, -0.000929848931, 0.00850574393,
     -0.0539566651, -0.458466887, -1.15125036, -0.999995351,
@@ -66,8 +67,8 @@ TANH_BRACKET_F32 = tl.constexpr((
 def gelu_erf(x, dtype: tl.constexpr):
     """x Phi(x) for a result of type `dtype`.
 
-    max(x, 0) - t Phi(-t) with t = |x| has no 1 + erf that would cancel in the negative tail, and
-    log2 Phi(-t) is smooth enough for a short polynomial in 16-bit types.
+    max(x, 0) - t Phi(-t) with t = |x| has no sum 1 + erf that would cancel in the negative tail,
+    and log2 Phi(-t) is smooth enough for a short polynomial in 16-bit types.
     """
     half = 0.5 * x
     if dtype == tl.float32:
@@ -88,8 +89,8 @@ def gelu_erf(x, dtype: tl.constexpr):
 def gelu_erf_slope(x, dtype: tl.constexpr):
     """d(x) = Phi(x) + x phi(x) for a result of type `dtype`.
 
-    It is 1 - d(-x), and d(-t) = (root - t) 2^W(t) with W smooth: exact at its zero, where the
-    sum has lost every digit.
+    It is 1 - d(-x), where d(-t) = (root - t) 2^W(t) and W is smooth. This form is exact at the zero
+    of d, where the sum has lost all significant digits.
     """
     t = tl.abs(x)
     if dtype == tl.float32:
@@ -100,7 +101,7 @@ def gelu_erf_slope(x, dtype: tl.constexpr):
         w = polynomial(t, LOG2_SLOPE_BF16, 9)
     distance = (t - 0.7517915368080139) + 1.2114449e-08  # the root to 48 bits
     d = -distance * tl.exp2(w)
-    # by the sign bit: -0.0 is negative
+    # selected by the sign bit: -0.0 counts as negative
     return tl.where(x.to(tl.int32, bitcast=True) < 0, d, 1.0 - d)
 
 
@@ -108,7 +109,7 @@ def gelu_erf_slope(x, dtype: tl.constexpr):
 def gelu_tanh(x):
     """x (1 + tanh u) / 2 = x / (1 + exp(-2u)), u = sqrt(2 / pi) (x + 0.044715 x^3).
 
-    The exponential needs no tanh and does not cancel in the negative tail.
+    The form with an exponential needs no tanh and does not cancel in the negative tail.
     """
     return x / (1.0 + tl.exp2(x * tl.fma(x * x, -0.1029432395800235, -2.302208198144325)))
 
@@ -117,8 +118,9 @@ def gelu_tanh(x):
 def gelu_tanh_slope(x, dtype: tl.constexpr):
     """s (1 + x (1 - s) 2u') with s = 1 / (1 + exp(-2u)), for a result of type `dtype`.
 
-    Small factors come first and x^2 is bounded, so that a huge x meets a zero and no infinity.
-    In float32 the bracket is a polynomial around its zero, where the sum has lost every digit.
+    The small factors are multiplied first and x^2 is bounded, so that for a huge x the product is 0
+    and not 0 times infinity. In float32 the bracket is evaluated as a polynomial near its zero,
+    where the sum has lost all significant digits.
     """
     xx = tl.minimum(x * x, 1e30)
     e = tl.exp2(x * tl.fma(xx, -0.1029432395800235, -2.302208198144325))

@@ -1,4 +1,4 @@
-"""The second step of a sum over rows: partial sums are added in an order that never changes."""
+"""The second step of a sum over rows: adds the partial sums in a fixed order."""
 
 import triton
 import triton.language as tl
@@ -6,7 +6,7 @@ import triton.language as tl
 
 @triton.jit
 def add_parts(part_ptr, sum_ptr, n_parts, n_cols, PARTS: tl.constexpr, COLS: tl.constexpr):
-    """COLS columns a program of n_parts rows of n_cols."""
+    """Adds up COLS columns per program of an array of n_parts rows and n_cols columns."""
     col = tl.program_id(0).to(tl.int64) * COLS + tl.arange(0, COLS)[None, :]
     total = tl.zeros((PARTS, COLS), tl.float32)
     for first in range(0, n_parts, PARTS):

@@ -1,4 +1,4 @@
-"""What Triton rungs of losses and look-ups share: a class index that is out of range must fail."""
+"""Shared by the Triton rungs of losses and look-ups: a class index out of range must fail."""
 
 import os
 
@@ -10,10 +10,11 @@ INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
 @triton.jit
 def require(inside):
-    """Stop everything unless a scalar condition holds, as PyTorch's device-side asserts do.
+    """Abort the kernel unless a scalar condition holds, as PyTorch's device-side asserts do.
 
-    Compiled, a trap: the launch fails at the next synchronisation, and so does whatever the
-    process asks of the GPU afterwards. tl.device_assert says more and exists in debug builds only.
+    A compiled kernel executes a trap: the launch fails at the next synchronisation, and so does
+    everything that the process does on the GPU afterwards. tl.device_assert gives a better message,
+    but exists in debug builds only.
     """
     if INTERPRETED:
         assert inside, "target: is out of range for the classes"

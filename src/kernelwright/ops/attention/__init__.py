@@ -1,1 +1,1 @@
-"""Attention and the operators of its cache."""
+"""Attention, and the operators of its key and value cache."""

@@ -17,8 +17,8 @@ def tile(
     ptr, stride, first, rows, COL: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr,
     WIDE2: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
-    """N rows of WIDE elements, COL apart, from row `first` on: (N, WIDE2), with zeros beyond WIDE
-    and, where EDGE, beyond `rows`."""
+    """Loads N rows of WIDE elements, COL apart, from row `first` on: (N, WIDE2), with zeros past
+    WIDE and, with EDGE, past `rows`."""
     row, col = tl.arange(0, N)[:, None], tl.arange(0, WIDE2)[None, :]
     at = ptr + tl.cast(first, tl.int64) * stride + (row * stride + col * COL)
     if EDGE and WIDE != WIDE2:
@@ -37,7 +37,7 @@ def store(
     x, ptr, stride, first, rows, COL: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr,
     WIDE2: tl.constexpr,
 ):  # fmt: skip
-    """(N, WIDE2) to where `tile` loads it."""
+    """Stores (N, WIDE2) to the elements that `tile` loads."""
     row, col = tl.arange(0, N)[:, None], tl.arange(0, WIDE2)[None, :]
     at = ptr + tl.cast(first, tl.int64) * stride + (row * stride + col * COL)
     tl.store(at, x.to(ptr.dtype.element_ty), mask=(first + row < rows) & (col < WIDE))

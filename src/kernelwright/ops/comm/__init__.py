@@ -1,7 +1,7 @@
-"""Collectives between processes, for operators whose result depends on each process's part.
+"""Collectives between processes, for operators whose result depends on the part of each process.
 
-Operators reach torch.distributed here and nowhere else. A `group` is a process group, None for that
-of all processes; every process of it must make the same calls in the same order.
+Operators use torch.distributed through this module only. A `group` is a process group; None is the
+group of all processes. Every process of a group must make the same calls in the same order.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import Any
 import torch
 from torch import distributed
 
-# its name from 2.13 on, where the older one warns
+# the name from torch 2.13 on, where the older name warns
 _GATHER = "all_gather_single"
 
 
 def processes(group: Any = None) -> int:
-    """Processes of a group; 1 where torch.distributed is not initialised."""
+    """The number of processes in a group; 1 if torch.distributed is not initialised."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return 1
     return distributed.get_world_size(group)
 
 
 def gather(t: torch.Tensor, group: Any = None) -> torch.Tensor:
-    """Each process's t, of the same shape in all and not 0-d: (processes, *t.shape). One
-    collective."""
+    """The t of every process, stacked: (processes, *t.shape). All must have the same shape and not
+    be 0-d. One collective."""
     count = processes(group)
     found = t.new_empty((count * t.shape[0], *t.shape[1:]))
     into = getattr(distributed, _GATHER, None) or distributed.all_gather_into_tensor

@@ -1,1 +1,1 @@
-"""Table lookups and rotary positions."""
+"""Table look-ups and rotary positions."""

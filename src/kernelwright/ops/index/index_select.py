@@ -1,4 +1,4 @@
-"""index_select: slices by their numbers, as rows of a table: the operator `embedding`."""
+"""index_select: slices selected by index, as rows of a table, by the operator `embedding`."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from .index_add import as_rows, numbered, rows_along
 def index_select(
     input: torch.Tensor, dim: int, index: torch.Tensor, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """The slices of input that index names, as torch.index_select.
+    """The slices of input that index selects, as torch.index_select.
 
     Args:
-        input: any shape. Floating-point input is served by the kernels of `embedding`, whose
-            gradient has the same bits every time; other dtypes by PyTorch.
-        dim: the dimension of input whose slices are numbered.
-        index: int32 or int64 numbers of slices, one dimension or none; one may come again.
-        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
-            gradient is not possible then.
+        input: any shape. Floating-point input uses the kernels of `embedding`, whose gradient is
+            deterministic; other dtypes use PyTorch's kernels.
+        dim: the dimension of input along which slices are selected.
+        index: int32 or int64 indices of slices, with one dimension or none; entries may repeat.
+        out: a tensor of the result's shape, or an empty one, to which the result is copied; no
+            gradient is possible with it.
 
     Returns:
-        A tensor of the input's shape with len(index) in `dim`; `out` where it is given.
+        A tensor of the input's shape with len(index) in `dim`; `out` if it is given.
 
     Raises:
-        TypeError: input is no tensor, or index is not int32 or int64.
+        TypeError: input is not a tensor, or index is not int32 or int64.
         ValueError: index has more than one dimension.
-        IndexError: dim is out of range; on a CPU, so is a number in index. A GPU stops with a
-            device-side assertion, as in PyTorch.
+        IndexError: dim is out of range; on a CPU, also if an entry of index is. On a GPU such an
+            entry triggers a device-side assertion, as in PyTorch.
     """
     arguments.tensor("input", input)
     dim = numbered(input, dim, index)

@@ -14,7 +14,7 @@ REDUCTIONS = ("none", "mean", "sum")
 
 
 def classes(shape, dtype, target, weight, reduction):
-    """(target, weight) for logits of a shape and dtype, as kernels read them."""
+    """(target, weight) in the form that kernels read, for logits of a given shape and dtype."""
     arguments.tensor("target", target)
     if target.is_floating_point():
         raise TypeError("target: must be class indices here, kw.cross_entropy takes probabilities")
@@ -33,25 +33,25 @@ def classes(shape, dtype, target, weight, reduction):
 
 
 def not_jagged(input) -> None:
-    """Raise NotImplementedError where it is nested: a loss is of all tokens."""
+    """Raise NotImplementedError for a nested input: a loss is computed over all tokens."""
     if input.is_nested:
         raise NotImplementedError("input: is jagged; give values() of the input and of the target")
 
 
 def class_weight(weight, classes) -> None:
-    """Raise ValueError where weight is not one number for each class, or None."""
+    """Raise ValueError unless weight is one number per class, or None."""
     if weight is not None and weight.shape != (classes,):
         raise ValueError(f"weight: has shape {tuple(weight.shape)}, should be {(classes,)}")
 
 
 def check_reduction(reduction) -> None:
-    """Raise ValueError where it is none."""
+    """Raise ValueError unless reduction is known."""
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction: must be one of {', '.join(REDUCTIONS)}, is {reduction!r}")
 
 
 def legacy_reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
-    """The reduction that PyTorch's deprecated arguments stand for, where there are any."""
+    """The reduction that PyTorch's deprecated arguments specify, if one of them is given."""
     if size_average is None and reduce is None:
         return reduction
     warnings.warn("size_average and reduce: are deprecated, use reduction", stacklevel=3)

@@ -1,9 +1,9 @@
-"""The formula of the loss, a token a value: what references, noise and PyTorch rungs share.
+"""The formula of the loss per token, shared by references, noise and PyTorch rungs.
 
 z = x, or c tanh(x / c) with softcap c;  lse = log sum_j exp z_j;  p = exp(z - lse)
 loss_i = (1 - s) w_t (lse - z_t) + s / C sum_j w_j (lse - z_j) + q w_t lse^2
-with target t, class weights w (1 where there are none), label smoothing s over C classes and the
-factor q of the z-loss. An ignored token's loss and gradient are 0, whatever its logits hold.
+with target t, class weights w (1 if there are none), label smoothing s over C classes and the
+factor q of the z-loss. The loss and gradient of an ignored token are 0, whatever its logits are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from torch._subclasses.fake_tensor import is_fake
 
 
 class Form(NamedTuple):
-    """What a call adds to plain cross entropy; `smooth` and `cap` say that terms are there."""
+    """The terms that a call adds to plain cross entropy; `smooth` and `cap` say which are
+    present."""
 
     ignore_index: int
     label_smoothing: float
@@ -26,18 +27,19 @@ class Form(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """What targets say: `hit` has a class for ignored ones too, `weight` is 0 for them."""
+    """Values from the targets: `hit` is a valid class also for ignored tokens, whose `weight` is
+    0."""
 
     ignored: torch.Tensor
     hit: torch.Tensor
     weight: torch.Tensor
 
 
-PIECE = 2**26  # logits that what runs in float64 holds intermediates of
+PIECE = 2**26  # maximum number of logits for which float64 intermediates are kept
 
 
 def pieces(x, *of_tokens):
-    """Rows of x, some at a time, each with the other values of its token."""
+    """Rows of x, some at a time, each with the other values of its tokens."""
     rows = x.reshape(-1, x.shape[-1])
     step = max(1, PIECE // x.shape[-1])
     return zip(*(t.split(step) for t in (rows, *(t.reshape(-1) for t in of_tokens))), strict=True)
@@ -48,8 +50,8 @@ def capped(x, form: Form):
 
 
 def tokens(x, target, weight, form: Form) -> Tokens:
-    """Raises IndexError on a CPU where a target names no class. On a GPU, and compiled, the gather
-    that follows asserts; a fake or meta target has no values to look at."""
+    """Raises IndexError on a CPU if a target is out of range. On a GPU, and compiled, the following
+    gather asserts this; a fake or meta target has no values to check."""
     ignored = target == form.ignore_index
     hit = torch.where(ignored, 0, target).long()
     if not (x.is_cuda or torch.compiler.is_compiling() or is_fake(hit) or hit.is_meta):
@@ -68,7 +70,7 @@ def losses(logp, lse, weight, of: Tokens, form: Form):
 
 
 def beside(logp, lse, weight, of: Tokens, form: Form):
-    """What label smoothing and the z-loss add to the loss of each token."""
+    """The terms that label smoothing and the z-loss add to the loss of each token."""
     loss = form.z_loss * of.weight * lse.square()
     if form.smooth:
         every = logp if weight is None else logp * weight.to(logp.dtype)
@@ -81,7 +83,7 @@ def reduced(loss, divisor, reduction: str):
 
 
 def totals(x, weight, of: Tokens, reduction: str):
-    """(what a summed loss is divided by, the sum of all class weights)."""
+    """(the divisor of a summed loss, the sum of all class weights)."""
     divisor = of.weight.sum() if reduction == "mean" else x.new_ones(())
     return torch.stack((divisor, every_weight(x, x.shape[-1], weight)))
 
@@ -92,7 +94,7 @@ def every_weight(x, classes: int, weight):
 
 
 def gradient(p, z, lse, weight, of: Tokens, every, scale, form: Form):
-    """d loss_i / d x times `scale`; `every` is the sum of all class weights."""
+    """d loss_i / d x, times `scale`; `every` is the sum of all class weights."""
     of_p = ((1 - form.label_smoothing) + 2 * form.z_loss * lse) * of.weight
     if form.smooth:
         of_p = of_p + form.label_smoothing / z.shape[-1] * every
@@ -101,7 +103,7 @@ def gradient(p, z, lse, weight, of: Tokens, every, scale, form: Form):
 
 
 def gradient_of_logp(z, weight, of: Tokens, form: Form):
-    """d loss_i / d log p: -1 at the target, and what label smoothing spreads."""
+    """d loss_i / d log p: -1 at the target, plus the terms of label smoothing."""
     spread = form.label_smoothing / z.shape[-1] if form.smooth else 0.0
     every = 1 if weight is None else weight.to(z.dtype)
     g = torch.zeros_like(z) - spread * every
@@ -110,7 +112,8 @@ def gradient_of_logp(z, weight, of: Tokens, form: Form):
 
 
 def through_cap(gz, z, of: Tokens, scale, form: Form):
-    """The gradient by x of one by z, times each token's scale; 0 for ignored ones."""
+    """The gradient with respect to x from that with respect to z, times each token's scale; 0 for
+    ignored tokens."""
     if form.cap:
         gz = gz * (1 - (z / form.softcap).square())
     return (gz * scale.unsqueeze(-1)).masked_fill(of.ignored.unsqueeze(-1), 0.0)

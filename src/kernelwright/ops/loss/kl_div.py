@@ -1,7 +1,7 @@
-"""kl_div: PyTorch's formula behind the names and errors of this library.
+"""kl_div: PyTorch's formula with the argument names and errors of this library.
 
-It has no ladder: it is composed of PyTorch's elementwise operators and a sum, whose memory traffic
-is that of PyTorch's function, operator by operator. torch.compile fuses them.
+It has no ladder: it is composed of PyTorch's elementwise operators and a sum, and has the memory
+traffic of PyTorch's function, operator by operator. torch.compile fuses them.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def kl_div(
 
     Args:
         input: log-probabilities, any shape.
-        target: probabilities that broadcast with the input; their logarithms where `log_target`.
-            An element of 0 counts for 0.
-        size_average, reduce: deprecated; where one is given it decides instead of `reduction`.
+        target: probabilities that broadcast with the input, or their logarithms with `log_target`.
+            An element of 0 contributes 0.
+        size_average, reduce: deprecated; if one is given, it replaces `reduction`.
         reduction: "batchmean" divides the sum by the size of the first dimension, which is the
-            divergence by its definition; "mean" divides it by the number of elements; "sum";
-            "none".
-        log_target: target holds logarithms.
+            mathematical definition of the divergence; "mean" divides it by the number of elements;
+            "sum"; "none".
+        log_target: whether target contains logarithms.
 
     Returns:
-        The divergence: one number, or one for each element where reduction is "none".
+        The divergence: one number, or one per element if reduction is "none".
 
     Raises:
         TypeError: input or target is not floating point.

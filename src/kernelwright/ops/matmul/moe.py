@@ -1,10 +1,11 @@
-"""A layer of a mixture of experts, made of grouped products: each token goes to a few of many MLPs.
+"""A mixture-of-experts layer made of grouped products: each token is processed by a few of many
+MLPs.
 
     y = sum over a token's experts e of  w_e down_e (silu(gate_e x) up_e x)
 
-Tokens are sorted by expert, so that each expert's rows are one group; `grouped_swiglu` and
-`grouped_mm` work through all groups in a launch each; the results return to their tokens, weighted.
-Nothing is read back by the host: a CUDA graph can capture the layer.
+Tokens are sorted by expert, so that the rows of each expert form one group; `grouped_swiglu` and
+`grouped_mm` process all groups in one launch each; the results are returned to their tokens and
+weighted. The host reads nothing back: a CUDA graph can capture the layer.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ def moe_route(
     torch.topk, as in Mixtral (arXiv:2401.04088).
 
     Args:
-        logits: shape (T, E), a router's.
-        top_k: experts of a token, 1 to E.
-        normalize: divide a token's weights by their sum, as Mixtral does, and as taking the softmax
-            of the chosen logits does.
+        logits: shape (T, E), from a router.
+        top_k: number of experts per token, 1 to E.
+        normalize: divide the weights of a token by their sum, as Mixtral does. This equals the
+            softmax of the selected logits.
 
     Returns:
         Weights of shape (T, top_k) and the logits' dtype, and indices of the experts, int64.
 
     Raises:
         TypeError: the logits are not floating point.
-        ValueError: they are not a matrix, or do not have so many columns.
+        ValueError: they are not a matrix, or have fewer than top_k columns.
     """
     arguments.floating("logits", logits)
     if logits.ndim != 2:
@@ -64,14 +65,15 @@ def moe_ffn(
 
     Args:
         input: shape (T, H).
-        gate_up: shape (E, 2 F, H): rows of each expert's gate, then of its values.
+        gate_up: shape (E, 2 F, H): for each expert the rows of its gate, followed by those of its
+            values.
         down: shape (E, H, F).
-        weights: shape (T, K): of each token's experts, from `moe_route`.
+        weights: shape (T, K): the weights of each token's experts, from `moe_route`.
         indices: shape (T, K), int64, 0 to E - 1; not checked on a GPU.
 
     Returns:
-        Shape (T, H). Differentiable by all but the indices. Under autocast all is cast to its
-        dtype.
+        Shape (T, H). Differentiable with respect to all arguments except the indices. Under
+        autocast all are cast to its dtype.
 
     Raises:
         TypeError: an argument has another dtype.
@@ -93,16 +95,16 @@ def through_experts(
     experts: int,
     mlp: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
-    """The sum of what `mlp` makes of each token for each of its experts, weighted.
+    """The weighted sum of the results of `mlp` for each token and each of its experts.
 
     Args:
-        input, weights, indices: as of `moe_ffn`.
-        experts: how many there are.
-        mlp: given rows sorted by expert, where each expert's end, as `grouped_mm` takes it, and the
-            number of each row's expert, returns as many rows.
+        input, weights, indices: as in `moe_ffn`.
+        experts: number of experts.
+        mlp: takes rows sorted by expert, the end of each expert's rows in the format of
+            `grouped_mm`, and the index of each row's expert; returns as many rows.
 
     Returns:
-        Shape (T, columns that `mlp` returns); under autocast of its dtype.
+        Shape (T, columns that `mlp` returns); under autocast in its dtype.
     """
     input, weights = autocast.cast(input, input, weights)
     tokens, per_token = indices.shape
@@ -119,7 +121,7 @@ def through_experts(
 
 
 class _Rows(torch.autograd.Function):
-    """Row order[i] // each of x for each i; `back` is the inverse of `order`."""
+    """Row order[i] // each of x for each i; `back` is the inverse permutation of `order`."""
 
     @staticmethod
     def forward(x, order, back, each):

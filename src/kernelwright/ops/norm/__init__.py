@@ -1,1 +1,1 @@
-"""Layer norm, RMS norm and what is fused with them."""
+"""Layer norm, RMS norm and the operations that are fused with them."""

@@ -1,4 +1,4 @@
-"""instance_norm: group_norm with a group for each channel."""
+"""instance_norm: group_norm with one channel per group."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def instance_norm(
     *,
     silu: bool = False,
 ) -> torch.Tensor:
-    """group_norm with a group for each channel, as torch.nn.functional.instance_norm.
+    """group_norm with one channel per group, as torch.nn.functional.instance_norm.
 
     Args:
-        input: shape (N, C, *), as `group_norm` takes it; autocast leaves its dtype.
-        running_mean, running_var: shape (C,), updated in place with the mean over the samples of
-            their means and variances (over one element less).
+        input: shape (N, C, *), as in `group_norm`; autocast does not change its dtype.
+        running_mean, running_var: shape (C,), updated in place with the averages over the samples
+            of their means and variances (the latter divided by the number of elements minus one).
         weight, bias, eps, silu: as in `group_norm`.
-        use_input_stats: whether mean and variance are each sample's; else the running ones are
-            taken, and not updated.
-        momentum: the weight of the new statistics in the running ones.
+        use_input_stats: True normalises with the mean and variance of each sample; False uses the
+            running statistics and does not update them.
+        momentum: the weight of the new statistics in the running statistics.
 
     Returns:
         A tensor of the input's shape, dtype and memory format.

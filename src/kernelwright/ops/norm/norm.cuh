@@ -5,8 +5,9 @@
 
 namespace kw {
 
-// Which norm: T is the rows' type and W the parameters'; CENTER: layer_norm, which subtracts the
-// mean and may add a bias; ADD: forward, a residual is added first; backward, a gradient last.
+// Which norm: T is the type of the rows, W that of the parameters. CENTER: layer_norm, which
+// subtracts the mean and may add a bias. ADD: forward, a residual is added first; backward, a
+// gradient is added last.
 template <typename T_, typename W_, bool CENTER, bool ADD> struct Norm {
   using T = T_;
   using W = W_;
@@ -14,7 +15,7 @@ template <typename T_, typename W_, bool CENTER, bool ADD> struct Norm {
 };
 
 // Bits of a kernel's argument `given`: which parameters are passed. A missing weight counts as 1, a
-// missing bias as 0; a kernel for each combination would save next to nothing.
+// missing bias as 0; one kernel per combination would save very little.
 constexpr int kWeight = 1, kBias = 2;
 
 // Loads N parameters as floats and adds `offset`; `other` where the parameter is missing.
@@ -34,7 +35,8 @@ __device__ __forceinline__ void load_or(const W *p, bool given, float offset, fl
   }
 }
 
-// VEC parameters in their own dtype: loaded early, they occupy few registers until used.
+// VEC parameters in their own dtype: if loaded early, they occupy few registers until they are
+// used.
 template <typename W, int VEC> struct Raw {
   static constexpr int kPiece = VEC < kVecWidth<W> ? VEC : kVecWidth<W>;
   Vec<W, kPiece> pieces[VEC / kPiece];
@@ -59,8 +61,8 @@ template <typename W, int VEC> struct Raw {
 
 // Forward.
 
-// Threads per multiprocessor that the register budget allows for, if each holds VECS vectors; those
-// that unpack 16-bit values need more registers.
+// The number of threads per multiprocessor for which the registers suffice if each holds VECS
+// vectors; threads that unpack 16-bit values need more registers.
 template <typename N, int VEC, int VECS> __device__ constexpr int resident() {
   constexpr int kBytes = sizeof(typename N::T) * VEC < 4 ? 4 : sizeof(typename N::T) * VEC;
   constexpr int kWords = VECS * kBytes / 4 * (N::kAdd ? 2 : 1);
@@ -112,7 +114,7 @@ __device__ __forceinline__ float sum_of(const Vec<T, VEC> (&x)[VECS]) {
   return sum;
 }
 
-// Sum of (x - mean)^2 over those of a thread's elements that lie inside the row.
+// The sum of (x - mean)^2 over those of a thread's elements that lie inside the row.
 template <int STEP, typename T, int VEC, int VECS>
 __device__ __forceinline__ float squares_about(float mean, const Vec<T, VEC> (&x)[VECS], int first,
                                                int n_cols) {

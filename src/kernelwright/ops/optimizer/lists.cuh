@@ -1,10 +1,10 @@
-// One launch over a list of tensors: their addresses, and the part that each block works on.
+// One launch over a list of tensors: their addresses, and the part that each block processes.
 #pragma once
 
 namespace kw {
 
-// An address as a pointer to global memory. From a plain number the compiler could not know the
-// memory space, and would emit slower generic loads.
+// Converts an address to a pointer to global memory. From a plain integer the compiler could not
+// know the memory space, and would emit slower generic loads.
 template <typename T> __device__ __forceinline__ T *global_pointer(unsigned long long address) {
 #ifdef __CUDA_ARCH__
   return static_cast<T *>(__cvta_global_to_generic(address));
@@ -13,13 +13,13 @@ template <typename T> __device__ __forceinline__ T *global_pointer(unsigned long
 #endif
 }
 
-// A part of a list that a block works on: elements `first` to `first + length` of tensor k,
-// which has n.
+// A part of a list that a block processes: elements `first` to `first + length` of tensor k, which
+// has n.
 struct Chunk {
   int k, length;
   long long first, n;
 
-  // chunks: contract.arithmetic.chunks with `size` elements each; `which` of them
+  // chunks: result of contract.arithmetic.chunks with `size` elements each; `which`: one of them
   __device__ __forceinline__ Chunk(const int *chunks, const long long *sizes, int size,
                                    unsigned which = blockIdx.x) {
     k = chunks[2 * which];

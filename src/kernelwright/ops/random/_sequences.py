@@ -1,6 +1,6 @@
-"""Philox4x32-10 with counters of 128 bits in plain PyTorch: numbers of a position in a sequence.
+"""Philox4x32-10 with 128-bit counters in plain PyTorch: numbers of a position in a sequence.
 
-`_philox.philox` is the sequence 0, and says how words are represented.
+`_philox.philox` is sequence 0, and documents how words are represented.
 """
 
 from __future__ import annotations

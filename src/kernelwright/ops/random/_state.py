@@ -1,4 +1,4 @@
-"""The state of PyTorch's CUDA generator, for kernels that draw what its own would draw."""
+"""The state of PyTorch's CUDA generator, for kernels that draw the same numbers as PyTorch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ _lock = threading.Lock()  # reading an offset and advancing it are two calls
 def draw_state(device: torch.device, generator: torch.Generator | None, calls: int) -> torch.Tensor:
     """(seed, offset) of the generator, int64 on the device; it advances by `calls` calls of Philox.
 
-    While a CUDA graph is captured or torch.compile traces, a generator does not tell its state,
-    and a CPU's has another. Both numbers are then drawn from it by PyTorch: each replay has others.
+    While a CUDA graph is captured or torch.compile traces, a generator does not reveal its state,
+    and a CPU generator has a different one. Then PyTorch draws both numbers from it, so that they
+    differ in each replay.
 
     Raises:
         ValueError: generator is of another kind of device.

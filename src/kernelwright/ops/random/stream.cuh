@@ -1,16 +1,16 @@
-// The random numbers of PyTorch's CUDA generator: cuRAND's Philox4x32-10, whose 128-bit counter is
-// a position in a sequence (lower half) and the number of the sequence (upper half).
+// The random numbers of PyTorch's CUDA generator: cuRAND's Philox4x32-10, whose 128-bit counter
+// consists of a position in a sequence (lower half) and the index of the sequence (upper half).
 #pragma once
 #include "kw/philox.cuh"
 #include "kw/vec.cuh"
 
 namespace kw {
 
-// A generator's seed and offset. PyTorch advances offsets by multiples of four: one per word.
+// A generator's seed and offset. PyTorch advances offsets by multiples of four, one per word.
 struct Stream {
   unsigned long long seed, first;
 
-  // All threads of a warp take part: the seed is theirs together.
+  // All threads of a warp must call it: the seed is held in uniform registers.
   __device__ __forceinline__ explicit Stream(const long long *state)
       : seed(uniform(state[0])), first(static_cast<unsigned long long>(state[1]) >> 2) {}
 
@@ -31,19 +31,19 @@ __device__ __forceinline__ unsigned word(const uint4 &words, int i) {
   return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
 }
 
-// A uniform number in (0, 1], as cuRAND makes it: 24 bits near 1, more near 0.
+// A uniform number in (0, 1], computed as in cuRAND: 24 bits near 1, more near 0.
 __device__ __forceinline__ float unit(unsigned word) {
   return fmaf(__uint2float_rn(word), 0x1p-32f, 0x1p-33f);
 }
 
-// The least number that rounds to 1 in T: half of the spacing below 1 away; for float 1 itself.
+// The smallest number that rounds to 1 in T: half of the spacing below 1 away; for float 1 itself.
 template <typename T> constexpr float kRoundsToOne = 1.0f;
 template <> constexpr float kRoundsToOne<__half> = 1.0f - 0x1p-12f;
 template <> constexpr float kRoundsToOne<__nv_bfloat16> = 1.0f - 0x1p-9f;
 
-// Distributions. `pair` makes two values of two neighbouring words of a call, still in float.
+// Distributions. `pair` converts two adjacent words of a call to two values, still in float.
 
-// [0, 1): what would be 1 in T is 0.
+// [0, 1): values that would round to 1 in T become 0.
 template <typename T> struct Uniform {
   __device__ __forceinline__ void pair(unsigned a, unsigned b, float &x, float &y) const {
     x = one(a), y = one(b);
@@ -54,8 +54,8 @@ template <typename T> struct Uniform {
   }
 };
 
-// Box and Muller's: a radius of the first word, an angle of the second. The sum makes -0.0 of the
-// radius 0 to 0.0, as PyTorch's addition of the mean does.
+// Box and Muller's method: a radius from the first word, an angle from the second. The addition
+// converts a -0.0 for radius 0 to 0.0, as PyTorch's addition of the mean does.
 template <typename T> struct Normal {
   __device__ __forceinline__ void pair(unsigned a, unsigned b, float &x, float &y) const {
     constexpr float kTurn = 0x1p-32f * 6.2831855f;

@@ -1,8 +1,8 @@
-"""log_softmax: PyTorch's kernels behind the names and errors of this library.
+"""log_softmax: PyTorch's kernels with the argument names and errors of this library.
 
-It has no ladder: PyTorch's kernels already read and write each element once (a row that does not
-fit on chip is read again), in both directions, which is the least. A loss should not call it:
-`kw.cross_entropy` reads the logits once and writes nothing of their size.
+It has no ladder, because PyTorch's kernels already read and write each element once in both
+directions, which is the minimum (a row that does not fit on chip is read twice). A loss should not
+call it: `kw.cross_entropy` reads the logits once and writes nothing of their size.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def log_softmax(
 
     Args:
         input: any shape.
-        dim: the dimension along which the exponentials of the result sum to 1. None warns and
-            guesses, as PyTorch does.
-        dtype: cast the input to it first, in the same kernel on a GPU.
+            dim: the dimension along which the exponentials of the result sum to 1. With None, a
+                dimension is chosen and a warning printed, as in PyTorch.
+            dtype: cast the input to it first; on a GPU this happens in the same kernel.
 
     Returns:
         A tensor of the input's shape.

@@ -1,1 +1,1 @@
-"""Operators of images: resampling, pooling, boxes."""
+"""Operators on images: resampling, pooling, boxes."""

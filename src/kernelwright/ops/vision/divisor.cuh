@@ -1,16 +1,16 @@
-// Division by a number that the host knows: a multiplication, an addition and a shift.
+// Division by a number known on the host: a multiplication, an addition and a shift.
 #pragma once
 
 namespace kw {
 
-// `magic` and `shift` are images.py's; n is below 2^31.
+// `magic` and `shift` are computed in images.py; n is below 2^31.
 struct Divisor {
   unsigned by, magic, shift;
 
   __device__ __forceinline__ unsigned quotient(unsigned n) const {
     return (__umulhi(n, magic) + n) >> shift;
   }
-  // n becomes the quotient; returns the rest.
+  // n becomes the quotient; returns the remainder.
   __device__ __forceinline__ unsigned divide(unsigned &n) const {
     const unsigned whole = n, q = quotient(n);
     n = q;

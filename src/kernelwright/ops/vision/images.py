@@ -1,7 +1,7 @@
-"""Images as the family's kernels take them: (images, height, width, channels), contiguous.
+"""Images in the form that the family's kernels take: (images, height, width, channels), contiguous.
 
-Planes of NCHW images are images of one channel each; of channels-last images, the channels stay the
-last dimension. Both are views.
+Planes of NCHW images are images of one channel each; for channels-last images, the channels remain
+the last dimension. Both are views.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from kernelwright.contract import TensorSpec, arguments, packed, rows_view
 from kernelwright.contract.plan import Scalar
 from kernelwright.contract.sharding import Rows
 
-MOST = 2**31 - 1  # numbers that kernels divide in 32 bits
+MOST = 2**31 - 1  # largest number that kernels divide in 32 bits
 BLOCK = 256  # threads of a block
 
 Back = Callable[[torch.Tensor], torch.Tensor]
 
 
 def spatial(args) -> tuple[int, ...]:
-    """Height and width, from the back."""
+    """Height and width, counted from the end."""
     return (-3, -2)
 
 
 def sharding(main: str) -> Rows:
-    """Images and channels do not depend on each other."""
+    """Over images and channels, which do not depend on each other."""
     return Rows(spatial, main=main)
 
 
 def as_images(name: str, x: torch.Tensor, least: int = 3) -> tuple[torch.Tensor, Back]:
-    """(images of a tensor (N, C, H, W) or, if `least` dimensions are 3, (C, H, W), what turns a
-    result of their kind back).
+    """(images of a tensor (N, C, H, W) or, if `least` is 3, (C, H, W); the function that converts a
+    result back to the tensor's form).
 
     Raises:
         ValueError: the tensor has another number of dimensions.
@@ -53,7 +53,7 @@ def as_images(name: str, x: torch.Tensor, least: int = 3) -> tuple[torch.Tensor,
 
 
 def pair(name: str, value: Any, least: int) -> list[int]:
-    """One integer for both dimensions, or two.
+    """One integer for both dimensions, or one for each, as a list.
 
     Raises:
         TypeError, ValueError: the value is neither, or below `least`.
@@ -69,8 +69,8 @@ def pair(name: str, value: Any, least: int) -> list[int]:
 
 
 def by_pytorch(function: Callable, pixels: Sequence[int], *images: torch.Tensor) -> Any:
-    """Results of an operator of PyTorch, which takes NCHW, on tensors (*, H, W, C), a few images at
-    a time where there are more than its kernels count.
+    """Results of a PyTorch operator, which takes NCHW, on tensors (*, H, W, C), a few images at a
+    time if there are more than its kernels can count.
 
     Args:
         function: takes tensors (N, C, H, W), planes as one image of many channels.
@@ -96,12 +96,13 @@ def _one_part(function: Callable, images: Sequence[torch.Tensor]) -> list[torch.
 
 
 def sized(like: torch.Tensor, hw: Sequence[int]) -> torch.Tensor:
-    """A tensor (N, C, H, W) for the backward of an operator that asks for its input's size only."""
+    """A tensor (N, C, H, W) for the backward of an operator that uses only the size of its
+    input."""
     return like.new_empty(*like.shape[:2], *hw)
 
 
 def count(x: TensorSpec) -> int:
-    """Images of a tensor (*, H, W, C)."""
+    """The number of images of a tensor (*, H, W, C)."""
     found = 1
     for n in x.shape[:-3]:
         found *= n
@@ -120,18 +121,18 @@ def dense(x: TensorSpec) -> bool:
 
 
 def vector(x: TensorSpec) -> int:
-    """Channels that an access moves, up to 16 bytes."""
+    """Channels per access, at most 16 bytes."""
     return math.gcd(16 // x.itemsize, x.align // x.itemsize, x.shape[-1], pixel_stride(x))
 
 
 def divisor(by: int) -> bytes:
-    """kw::Divisor: with l the least number for which 2^l >= by, n / by is (mulhi(n, magic) + n) >>
-    l for every n below 2^31 (Granlund and Montgomery, Division by Invariant Integers, 1994)."""
+    """kw::Divisor: with l the smallest number for which 2^l >= by, n / by is (mulhi(n, magic) + n)
+    >> l for every n below 2^31 (Granlund and Montgomery, Division by Invariant Integers, 1994)."""
     assert 0 < by <= MOST, by
     shift = (by - 1).bit_length()
     return to_bytes("<III", by, (2**32 * (2**shift - by)) // by + 1, shift)
 
 
 def divisors(*by: int) -> Scalar:
-    """A structure of nothing but kw::Divisor."""
+    """A structure that consists of kw::Divisor members only."""
     return packed(b"".join(map(divisor, by)))

@@ -17,10 +17,10 @@ def sizes(
     size: int | Sequence[int] | None,
     scale_factor: float | Sequence[float] | None,
 ) -> tuple[list[int], list[float] | None]:
-    """(height and width of the result, the factors where they are not those of the sizes).
+    """(height and width of the result, the scale factors if they differ from those of the sizes).
 
     Raises:
-        TypeError: input is not floating point, or a size or factor is no number.
+        TypeError: input is not floating point, or a size or factor is not a number.
         ValueError: both or neither are given, or a size is less than 1.
     """
     arguments.floating("input", input)

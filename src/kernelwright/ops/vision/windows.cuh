@@ -3,7 +3,8 @@
 
 namespace kw {
 
-// Along one dimension: pixels, windows, and a window's pixels, distances and padding.
+// Along one dimension: number of pixels and windows, and the pixels, stride, dilation and padding
+// of a window.
 struct Windows1d {
   int from, to, kernel, stride, padding, dilation;
 
@@ -11,7 +12,7 @@ struct Windows1d {
   __device__ __forceinline__ int first(int o) const { return o * stride - padding; }
   __device__ __forceinline__ bool inside(int i) const { return unsigned(i) < unsigned(from); }
 
-  // The windows that may hold pixel i: from begin(i) to before end(i).
+  // The windows that may contain pixel i: from begin(i) to before end(i).
   __device__ __forceinline__ int begin(int i) const {
     const int room = i + padding - (kernel - 1) * dilation;
     return room <= 0 ? 0 : (room + stride - 1) / stride;
@@ -23,8 +24,8 @@ struct Windows {
   Windows1d h, w;
 };
 
-// A rectangle of windows that hold pixels of a block of STRIDE, which a kernel knows: window
-// a + FIRST to a + LAST hold pixels a * STRIDE to a * STRIDE + STRIDE - 1, of which pixel r is
+// A rectangle of windows that contain pixels of a block of STRIDE, known at compile time: windows a
+// + FIRST to a + LAST contain pixels a * STRIDE to a * STRIDE + STRIDE - 1, of which pixel r is
 // element at(r, d) of window a + d (none if that is not between 0 and KERNEL - 1).
 template <int KERNEL, int STRIDE, int PADDING> struct Block {
   // padding is at most half of the kernel, so that the numerators are not below -KERNEL

@@ -15,13 +15,13 @@ from kernelwright.contract.plan import Scalar
 from .images import MOST, count, dense, pair, pixel_stride, vector
 
 Pair = int | Sequence[int]
-LARGEST = 25  # pixels of a window in registers
-MOST_WINDOWS = 9  # windows of a block of pixels in registers
-FARTHEST = 4  # pixels between the windows of a block
+LARGEST = 25  # maximum pixels of a window in registers
+MOST_WINDOWS = 9  # maximum windows of a block of pixels in registers
+FARTHEST = 4  # maximum pixels between the windows of a block
 
 
 def size(n: int, kernel: int, stride: int, padding: int, dilation: int, ceil: bool) -> int:
-    """Windows along a dimension of n pixels. With `ceil`, the last may end behind the padding, but
+    """Windows along a dimension of n pixels. With `ceil`, the last may end past the padding, but
     not begin there."""
     room = n + 2 * padding - dilation * (kernel - 1) - 1
     found = (room + (stride - 1 if ceil else 0)) // stride + 1
@@ -46,8 +46,8 @@ def checked(
     """Kernel, stride, padding and dilation as pairs.
 
     Raises:
-        TypeError, ValueError: input is not of real numbers, an argument is no pair of integers, a
-            padding is more than half of its window, or no window fits.
+        TypeError, ValueError: input is not of real numbers, an argument is not a pair of integers,
+            a padding is more than half of its window, or no window fits.
     """
     if input.dtype == torch.bool or input.is_complex():
         raise TypeError(f"input: must be real numbers, is {input.dtype}")
@@ -66,13 +66,13 @@ def checked(
 
 
 def axes(hw, out, kernel, stride, padding, dilation) -> Scalar:
-    """kw::Windows: of both dimensions pixels, windows, size, stride, padding, dilation."""
+    """kw::Windows: for both dimensions the pixels, windows, size, stride, padding, dilation."""
     of = zip(hw, out, kernel, stride, padding, dilation, strict=True)
     return packed(b"".join(to_bytes("<6i", *each) for each in of))
 
 
 def windows(x, kernel, stride, padding, dilation, ceil, fill: float = -math.inf):
-    """The pixels of each window in a new first dimension, `fill` outside."""
+    """The pixels of each window in a new first dimension, with `fill` outside."""
     hw = x.shape[-3:-1]
     out = made(hw, kernel, stride, padding, dilation, ceil)
     after = [
@@ -88,12 +88,12 @@ def windows(x, kernel, stride, padding, dilation, ceil, fill: float = -math.inf)
 
 
 def rows_of_thread(config, wide: int) -> int:
-    """Windows of a thread below each other, of pixels or of vectors of channels."""
+    """Vertically adjacent windows per thread, of pixels or of vectors of channels."""
     return config["rows"] if wide == 1 else config["rows"] // 4
 
 
 def not_in_rows(x: TensorSpec, hw, kernel, stride) -> str | None:
-    """Why a rung of windows in registers does not run."""
+    """Why a rung with windows in registers does not support the call."""
     if math.prod(kernel) > LARGEST:
         return f"kernel: windows of {math.prod(kernel)} pixels, more than {LARGEST}"
     if stride[0] > FARTHEST:
@@ -104,7 +104,7 @@ def not_in_rows(x: TensorSpec, hw, kernel, stride) -> str | None:
 
 
 def not_in_blocks(gy: TensorSpec, hw, kernel, stride, padding) -> str | None:
-    """Why a rung of blocks of pixels, kw::Block, does not run."""
+    """Why a rung with blocks of pixels, kw::Block, does not support the call."""
     if max(stride) > FARTHEST:
         return f"stride: more than {FARTHEST}"
     if math.prod(map(_windows_of_block, kernel, stride, padding)) > MOST_WINDOWS:
@@ -113,7 +113,7 @@ def not_in_blocks(gy: TensorSpec, hw, kernel, stride, padding) -> str | None:
 
 
 def _windows_of_block(kernel: int, stride: int, padding: int) -> int:
-    """kw::Block's COUNT: windows that hold one of `stride` pixels."""
+    """COUNT of kw::Block: the number of windows that contain one of `stride` pixels."""
     return (stride - 1 + padding) // stride + (kernel - 1 - padding) // stride + 1
 
 
@@ -124,20 +124,20 @@ def _too_many(t: TensorSpec, hw) -> str | None:
 
 
 def width(*tensors: TensorSpec) -> int:
-    """Channels of a thread: as many as 16 bytes hold of the first tensor, or one."""
+    """Channels per thread: as many as 16 bytes hold of the first tensor, or one."""
     wide = math.gcd(*map(vector, tensors))
     return wide if wide * tensors[0].itemsize == 16 else 1
 
 
 def together(gy: TensorSpec, hw, stride) -> int:
-    """Pixels of planes that a store moves: a row of a block, where rows are made of whole ones."""
+    """Pixels of planes that a store moves: a row of a block, if rows consist of whole ones."""
     across = stride[1]
     return across if gy.shape[-1] == 1 and across in (1, 2, 4) and hw[1] % across == 0 else 1
 
 
 def side_by_side(t: TensorSpec, hw, out, kernel, stride, padding) -> int:
-    """Windows of planes that a thread has side by side, so that their pixels of a line are a vector
-    of up to 16 bytes, and a few around; 0 where rows are not made of whole vectors."""
+    """Horizontally adjacent windows of planes per thread, such that their pixels of a line are a
+    vector of up to 16 bytes, and a few around; 0 if rows do not consist of whole vectors."""
     pixels, windows = hw[1], out[1]
     if (
         t.shape[-1] != 1
@@ -154,7 +154,7 @@ def side_by_side(t: TensorSpec, hw, out, kernel, stride, padding) -> int:
 
 
 def not_in_columns(t: TensorSpec, hw, out, kernel, stride, padding) -> str | None:
-    """Why a rung of windows side by side does not run."""
+    """Why a rung with horizontally adjacent windows does not support the call."""
     if math.prod(kernel) > LARGEST:
         return f"kernel: windows of {math.prod(kernel)} pixels, more than {LARGEST}"
     if stride[0] > FARTHEST:

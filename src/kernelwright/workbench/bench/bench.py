@@ -63,10 +63,10 @@ def bench(
 
     Args:
         cases: ids, or parts of the labels of bench cases ("gpt2"); by default the bench cases
-            of each operator, on a CPU those of `cpu_cases`.
-        quick: a few samples of each; on a CPU each model's shape in one type.
-        peers: other libraries too.
+        quick: only a few samples of each; on a CPU each model's shape in one dtype.
+        peers: whether to time other libraries too.
         guests: candidates that run in other processes; each is recorded under its name.
+        on_row: called with each record as soon as it is complete.
         on_row: called with each record as soon as it is complete.
         on_case: called with each ladder and case after it is timed, and with everything measured
             so far.

@@ -23,9 +23,9 @@ def bound(
     """What limits a launch, from its time alone.
 
     "launch": at most twice the time of an empty launch. "bandwidth": at least three quarters of the
-    memory roof. "compute": at least three quarters of the matrix-product roof, with which the
-    products take `products_us`, or half of the arithmetic peak. "latency": none of these, so too
-    few accesses are in flight, or the kernel does more work than necessary. "" if the roofs are
+    memory roof. "compute": at least three quarters of the matrix-product roof, at which the
+    products take `products_us`, or half of the arithmetic peak. "latency": none of these: too few
+    accesses are in flight, or the kernel does more work than necessary. "" if the roofs are
     unknown.
     """
     if cold_us <= 2 * launch_us:
@@ -39,7 +39,7 @@ def bound(
     if gpu is None or not mhz:
         return ""
     lanes = 64 if gpu.capability == (8, 0) else 128
-    peak = 2.0 * lanes * gpu.sms * mhz  # float32 operations a microsecond
+    peak = 2.0 * lanes * gpu.sms * mhz  # float32 operations per microsecond
     return "compute" if cost.flops / cold_us >= 0.5 * peak else "latency"
 
 

@@ -42,7 +42,7 @@ from .cpu_verification import stand_in
 from .result import BenchResult, Guest, Skipped
 from .workload import peers_of, set_bytes, sets_of
 
-SHIPPED = "nvidia-h200"  # the machine whose records are shown for what cannot be timed here
+SHIPPED = "nvidia-h200"  # the machine whose records are shown for rungs that cannot be timed here
 
 
 @dataclass
@@ -109,7 +109,7 @@ class CaseBench:
 
     def _give_back(self) -> None:
         """Return freed memory to the driver. The references of a large case fragment the
-        allocator's memory, and graphs, which use their own pool, cannot use the fragments."""
+        allocator's memory, and graphs use their own pool, which cannot take the fragments."""
         if self.device.type == "cuda":
             gc.collect()  # autograd graphs of peers hold memory in cycles
             torch.cuda.empty_cache()
@@ -159,11 +159,11 @@ class CaseBench:
         return self._record(rung.name, "pass", **rest), call
 
     def _private(self, want: Expected) -> dict[str, Any]:
-        """The arguments, copied where the operator changes them."""
+        """The arguments, copied if the operator changes them."""
         return map_tensors(want.args, copy_of) if self.ladder.operator.mutated else want.args
 
     def _stand_in(self, rung: Rung) -> str:
-        """What was done on this machine with a rung that only a GPU can time, once for all
+        """What was done on this machine with a rung that only a GPU can time; done once for all
         cases."""
         key = self.ladder.name, rung.name
         if key not in self.stand_ins:
@@ -173,7 +173,7 @@ class CaseBench:
     def _peers(self, wanted: bool) -> Iterator[Peer]:
         for peer in peers_of(self.ladder):
             if not wanted:
-                self._skip(f"peer:{peer.name}", "peers were not asked for")
+                self._skip(f"peer:{peer.name}", "peers were not requested")
             elif importlib.util.find_spec(peer.requires) is None:
                 self._skip(f"peer:{peer.name}", f"{peer.requires} is not installed")
             elif self.device.type != "cuda":
@@ -198,15 +198,15 @@ class CaseBench:
             calls = [peer.make(**args) for args in sets]
         except Exception as e:  # noqa: BLE001 - whatever a library raises is shown
             return self._record(name, "error", one_line(e)), []
-        why = "" if verdict.ok else f"less exact than ours may be: {verdict.why}"
+        why = "" if verdict.ok else f"less accurate than our error budget: {verdict.why}"
         error = asdict(verdict.error) if verdict.error else None
         return self._record(name, "pass", why, error=error, workspace=workspace), calls
 
     def _workspace(self, run: Callable[[], Any]) -> int:
-        """Peak bytes of a call after warm-up, beyond its results."""
+        """Peak bytes of a call after warm-up, in addition to its results."""
         if self.device.type != "cuda":
             return 0
-        gc.collect()  # what cycles hold would be freed while it runs
+        gc.collect()  # otherwise memory held in cycles would be freed during the call
         torch.cuda.reset_peak_memory_stats(self.device)
         results = run()
         most, kept = torch.cuda.max_memory_allocated(self.device), torch.cuda.memory_allocated()
@@ -241,7 +241,7 @@ class CaseBench:
             }
 
     def _finished(self, made, times, mix: str) -> Iterator[Record]:
-        """The records with their times; for the roof, that of its fastest candidate."""
+        """The records with their times; the roof's is that of its fastest candidate."""
         roof = {n: t for n, t in times.items() if n.startswith(f"roof:{mix} ") and t.cold}
         best = min(roof, key=lambda n: stats.median(roof[n].cold), default=None)
         roof_us = None

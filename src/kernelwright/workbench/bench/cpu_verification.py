@@ -21,10 +21,10 @@ VERIFIED, COMPILED, WRONG_HERE = "verified here", "compiled here", "WRONG here"
 
 def stand_in(ladder: Ladder, rung: Rung, device: torch.device) -> str:
     """Verify a rung on a small case, interpreted or emulated, or compile it. Returns what was done,
-    beginning with VERIFIED, COMPILED or WRONG_HERE, or why nothing was."""
+    beginning with VERIFIED, COMPILED or WRONG_HERE, or why nothing was done."""
     try:
         return _done(ladder, rung, device)
-    except Exception as e:  # noqa: BLE001 - whatever a rung raises is what came of it
+    except Exception as e:  # noqa: BLE001 - an exception of a rung is its result
         return f"{WRONG_HERE}: {one_line(e)}"
 
 
@@ -55,7 +55,7 @@ def _done(ladder: Ladder, rung: Rung, device: torch.device) -> str:
 
 
 def _beyond(ladder: Ladder, rung: Rung, case: Case, device: torch.device) -> str | None:
-    """Why CUDA C++ cannot be emulated here: no compiler, or what the kernel needs; or None."""
+    """Why CUDA C++ cannot be emulated here (no compiler, an unsupported instruction), or None."""
     missing = availability.missing("cuda", device.type)
     return missing or beyond_a_cpu(ladder, rung, rung.configs[0], case)
 

@@ -1,8 +1,8 @@
-"""The savings of fusion: kernels and DRAM accesses, counted on any machine, and times of this one.
+"""The savings of fusion: kernels and DRAM accesses, counted on any machine, and times on this one.
 
 Without fusion, every operator is a kernel that reads its operands from memory and writes its result
 back. A fused chain of elementwise operators reads only its inputs and writes only its outputs.
-`rows()` has the counts as in the report; `measure()` adds the times on this machine.
+`rows()` returns the counts shown in the report; `measure()` adds the times on this machine.
 
     python -m kernelwright.workbench.bench.fusion [--record]
 """
@@ -36,7 +36,7 @@ class Work:
     Attributes:
         kernels: operators that launch one; views and allocations do not.
         reads, writes: tensors that cross DRAM, one for each operand and result of a kernel.
-        bytes: of all reads and writes.
+        bytes: the bytes of all reads and writes.
     """
 
     kernels: int
@@ -65,7 +65,7 @@ class Row:
 
 
 def count(fn: Callable, *args: Any) -> Work:
-    """Run `fn` and count what its operators launch and move."""
+    """Run `fn`, and count its operators' kernels and the bytes that they move."""
     return _total(_steps(fn, *args))
 
 
@@ -108,11 +108,11 @@ class _Listener(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.steps: list[_Step] = []
-        self.alive: list[torch.Tensor] = []  # an address must not come back for another tensor
+        self.alive: list[torch.Tensor] = []  # so that no address is reused for another tensor
 
     @classmethod
     def is_infra_mode(cls) -> bool:
-        """What torch.compile has compiled runs compiled while it is listened to."""
+        """Compiled functions run compiled under this mode."""
         return True
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -161,7 +161,7 @@ def biased_formula(x, bias):
     return torch_rungs.native(x + bias, "tanh")
 
 
-# Dropout: PyTorch's writes a mask of a byte an element; ours draws a seed, a kernel of one element.
+# Dropout: PyTorch's writes a mask, one byte per element; ours draws a seed, a one-element kernel.
 
 
 def dropout_add(x, bias, residual):
@@ -283,7 +283,7 @@ def _on(call: Callable, *args: Any) -> Callable[[], Any]:
 
 
 def kernels_seen(fn: Callable, *args: Any) -> int:
-    """Kernels that the profiler sees in one warm call on a GPU."""
+    """The number of kernels that the profiler reports for one warm call on a GPU."""
     from torch.profiler import ProfilerActivity, profile
 
     with torch.no_grad():

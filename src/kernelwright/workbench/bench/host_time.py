@@ -1,8 +1,8 @@
 """Host time of a call: a public function and PyTorch's own, in one run.
 
 On small tensors the GPU waits for the host, so host time determines the speed of small models.
-Records: "host:kw" and "host:torch" without gradient, "host:kw+backward" and
-"host:torch+backward" forward and backward through autograd.
+Records: "host:kw" and "host:torch" are without gradients; "host:kw+backward" and
+"host:torch+backward" are a forward and a backward through autograd.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kernelwright.workbench.records.records import Record
 
 
 def host_records(ladder: Ladder, case: Case, device: torch.device, run: str) -> list[Record]:
-    """Host microseconds of a forward operator's public function and of PyTorch's own.
+    """Host microseconds of a forward operator's public function and of PyTorch's function.
 
     Empty if the public function's arguments differ from the operator's and the ladder has no
     `public`.
@@ -53,8 +53,8 @@ def host_records(ladder: Ladder, case: Case, device: torch.device, run: str) -> 
 
 
 def _functions(ladder: Ladder, args: dict[str, Any]) -> dict[str, Callable]:
-    """Functions that make calls from an operator's arguments: "kw" of its public function, "torch"
-    of PyTorch's, or of the rung `native` if torch has no function of that name."""
+    """Functions that make calls from an operator's arguments: "kw" calls its public function,
+    "torch" PyTorch's, or the rung `native` if torch has no function of that name."""
     ours = getattr(kernelwright, ladder.name, None)
     native = entry_of(ladder, ladder.rung("native"))
     if ours is None:
@@ -79,7 +79,7 @@ def _arranged(function: Callable, public: Callable, args: dict[str, Any]) -> Cal
 
 
 def _named(function: Callable, args: dict[str, Any]) -> Callable[[], Any]:
-    """The first tensor by position, the rest by name."""
+    """A call with the first tensor passed by position, the rest by name."""
     (_, first), *rest = args.items()
     return partial(function, first, **dict(rest))
 
@@ -91,7 +91,7 @@ def _positional(function: Callable) -> Callable:
 def _with_gradient(
     function: Callable, args: dict[str, Any], ladder: Ladder, backward: Ladder
 ) -> Callable[[], Any]:
-    """Forward and backward on new leaf tensors: from the results whose gradients the backward
+    """A forward and backward on new leaf tensors: from the results whose gradients the backward
     takes, which come first, to the arguments whose gradients it returns."""
     taken = {a.name for a in backward.operator.args}
     count = sum(f"g{r}" in taken for r in ladder.operator.results)

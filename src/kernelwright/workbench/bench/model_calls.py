@@ -1,8 +1,8 @@
-"""The operator calls of a model: which there are, how often each occurs, and how long it takes.
+"""The operator calls of a model: the distinct calls, how often each occurs, how long it takes.
 
-The model runs twice, so that nothing is built in the second run, which is recorded: forward, and
+The model runs twice, so that nothing is compiled in the second run, which is recorded: forward, and
 backward if it is in training mode. A copy of the arguments of each distinct call is kept in host
-memory: they can be had on the GPU again when all else of the model's step is gone.
+memory, so that they can be restored on the GPU after the rest of the model's step has been freed.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Call:
 
     Attributes:
         name: the operator and its arguments, without their data.
-        args: of the first call; tensors in host memory.
-        device: where the calls ran.
-        us: of each call, in microseconds on that device.
+        args: the arguments of the first call; tensors in host memory.
+        device: the device on which the calls ran.
+        us: the times of the calls, in microseconds on that device.
     """
 
     ladder: Ladder
@@ -53,11 +53,11 @@ class Call:
 
 
 def recorded(model: nn.Module, example_inputs: Any) -> list[Call]:
-    """The distinct calls of a step of the model, those that take most time first. Calls for which
-    `kw.use` names a rung, and those of tensor subclasses, are left out.
+    """The distinct calls of a step of the model, sorted by decreasing time. Calls for which
+    `kw.use` selects a rung, and calls on tensor subclasses, are omitted.
 
     Args:
-        example_inputs: a mapping is given by name, a tuple or list in order, else one argument.
+        example_inputs: a mapping is passed by name, a tuple or list in order, else one argument.
     """
     recorder = _Recorder()
     with _as_it_was(model):
@@ -68,7 +68,7 @@ def recorded(model: nn.Module, example_inputs: Any) -> list[Call]:
 
 
 def step(model: nn.Module, example_inputs: Any) -> None:
-    """A forward; in training mode with its backward, which sets no `grad`."""
+    """Run a forward, and in training mode a backward that sets no `grad`."""
     with torch.set_grad_enabled(model.training), torch.compiler.set_stance("force_eager"):
         if isinstance(example_inputs, Mapping):
             out = model(**example_inputs)
@@ -83,7 +83,7 @@ def step(model: nn.Module, example_inputs: Any) -> None:
 
 
 def _summed(out: Any) -> torch.Tensor | None:
-    """The loss, or else the sum of all that has a gradient; None of what has none."""
+    """The loss, or else the sum of all results that require a gradient; None if none does."""
     loss = getattr(out, "loss", None)
     leaves = [loss] if isinstance(loss, torch.Tensor) else tree_leaves(out)
     found = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
@@ -92,7 +92,7 @@ def _summed(out: Any) -> torch.Tensor | None:
 
 @contextmanager
 def _as_it_was(model: nn.Module) -> Generator[None]:
-    """Random numbers and buffers, such as running means, are restored."""
+    """Restore random states and buffers, such as running means, after the block."""
     buffers = [(b, b.clone()) for b in model.buffers()]
     held = {t.device for t in (*model.parameters(), *model.buffers()) if t.is_cuda}
     with torch.random.fork_rng(devices=sorted({index_of(d) for d in held})):
@@ -139,7 +139,7 @@ def _plain(named: dict[str, Any]) -> bool:
 
 
 def _timer(device: torch.device) -> Callable[[], Callable[[], float]]:
-    """Started now; called when the work has been launched, it gives what reads the microseconds."""
+    """Start a timer. Called after the launch, it returns a function that reads the time."""
     if device.type != "cuda":
         start = time.perf_counter()
 
@@ -160,7 +160,7 @@ def _timer(device: torch.device) -> Callable[[], Callable[[], float]]:
 
 
 def name_of(ladder: Ladder, named: dict[str, Any]) -> str:
-    """An operator and all of its arguments that a kernel may depend on."""
+    """The name of a call: the operator and all arguments that a kernel may depend on."""
     floats = {a.name for a in ladder.operator.args if a.kind.startswith("float")}
     parts = [f"{n}={_shown(v)}" for n, v in specs_of(named).items() if n not in floats]
     return f"{ladder.name}({', '.join(parts)})"

@@ -42,10 +42,10 @@ from .case_bench import near
 from .sampling import sample
 from .workload import peers_of, sets_of
 
-MOST_BYTES = 1 << 29  # of a case's largest tensor on a GPU
-LEAST_BYTES = 1 << 18  # of smaller ones, too many sets would be needed to leave the cache
+MOST_BYTES = 1 << 29  # maximum size of a case's largest tensor on a GPU
+LEAST_BYTES = 1 << 18  # minimum; smaller ones would need too many sets to exceed the cache
 QUANTILES = (50, 90, 95, 99)  # percent
-LARGE = 64 << 20  # bytes moved, from which a case is compared with the roof
+LARGE = 64 << 20  # minimum bytes moved by a case that is compared with the roof
 RULE = clock.StoppingRule(least=12, most=40, width=0.01, candidate_s=0.1, seconds=1.5)
 QUICK = clock.StoppingRule(least=6, most=16, width=0.02, candidate_s=0.03, seconds=0.5)
 
@@ -56,12 +56,12 @@ class Sampled:
 
     Attributes:
         dispatched: the rung, with its config; `why` it is dispatched, or on what it was verified.
-        bytes: the fewest that the case moves.
+        bytes: the minimum that the case moves.
         us: medians in microseconds by name: "dispatched", "torch", "torch.compile", the other
             peers, "roof", and every rung with its config.
-        over_peer: the time of what is dispatched over the best peer's, the median of paired
-            samples, with its 95% interval in `low` and `high`; None where no peer was timed.
-        trouble: what was wrong, or why something was not run; by name.
+        over_peer: the dispatched rung's time over the best peer's, the median of paired samples,
+            with its 95% interval in `low` and `high`; None if no peer was timed.
+        trouble: by name, what was wrong or why something was not run.
     """
 
     operator: str
@@ -85,28 +85,28 @@ class Sampled:
 
     @property
     def regret(self) -> float | None:
-        """The time of what is dispatched over that of the best known rung and config."""
+        """The dispatched rung's time over that of the best known rung and config."""
         if not self.best or "dispatched" not in self.us:
             return None
         return max(1.0, self.us["dispatched"] / self.us[self.best])
 
     @property
     def of_roof(self) -> float | None:
-        """The fraction of the roof's rate that is reached."""
+        """The dispatched rung's rate as a fraction of the roof's."""
         both = "roof" in self.us and "dispatched" in self.us
         return self.us["roof"] / self.us["dispatched"] if both else None
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The distribution over an operator's sampled cases; None where nothing was timed.
+    """The distribution over an operator's sampled cases; None if nothing was timed.
 
     Attributes:
-        verified: cases on which nothing was wrong, and everything was run.
+        verified: the number of cases that ran without error.
         speedup: geometric mean of the best peer's time over ours.
         behind: share of the cases that are more than 2% behind the best peer.
-        slowest: ours over the best peer's, in the worst case.
-        regret: over the best known config, at the 95th percentile.
+        slowest: our time over the best peer's in the worst case.
+        regret: our time over the best known config's, at the 95th percentile.
         over_peer, over_best: our time over the best peer's, and over the best known config's, at
             each of QUANTILES.
         of_roof: geometric mean over the cases that move at least LARGE bytes.
@@ -135,7 +135,7 @@ class RegretResult:
         return sorted(self.rows, key=lambda r: -(r.over_peer or r.regret or 0.0))
 
     def summary(self, operator: str | None = None) -> Summary:
-        """Of one operator, or of all."""
+        """The summary of one operator, or of all."""
         rows = [r for r in self.rows if operator in (None, r.operator)]
         ratios = sorted(r.over_peer for r in rows if r.over_peer)
         regrets = sorted(r.regret for r in rows if r.regret)
@@ -187,15 +187,15 @@ def regret(
     on_row: Callable[[Sampled], None] = lambda row: None,
     on_step: Callable[[str], None] = lambda words: None,
 ) -> RegretResult:
-    """Time what is dispatched on sampled cases of each ladder.
+    """Time the dispatched rung on sampled cases of each ladder.
 
     Args:
-        count: cases of each operator.
-        quick: few samples; of each rung only the config that it would choose.
-        peers: beside PyTorch's own operator, torch.compile of the formula and other libraries.
+        count: the number of cases per operator.
+        quick: only a few samples; each rung only with the config that its heuristic chooses.
+        peers: other libraries to time, besides PyTorch's own operator and torch.compile.
 
     Raises:
-        NotSampled: as `sampling.sample` says.
+        NotSampled: see `sampling.sample`.
     """
     device = here()
     result = RegretResult(seed)
@@ -212,20 +212,20 @@ def regret(
 
 
 def drawn(ladder: Ladder, count: int, seed: int, device: torch.device) -> list[tuple[str, Case]]:
-    """The sampled cases of a ladder, of sizes that the device can time or emulate."""
+    """Sampled cases of a ladder, of sizes that the device can time or emulate."""
     if device.type == "cuda":
         return sample(ladder.operator, count, seed, MOST_BYTES, LEAST_BYTES)
     return sample(ladder.operator, count, seed, 2 * LIMIT["triton"])
 
 
 def _emulated(ladder: Ladder, case: Case, stratum: str, device: torch.device) -> Sampled:
-    """Verify on a CPU what an H200 would dispatch."""
+    """Verify on a CPU the rung that an H200 would dispatch."""
     specs = listing.specs_of(ladder, case)
     rung, config = listing.served(ladder, listing.H200, specs)
     row = partial(Sampled, ladder.name, case.id, stratum, _name(rung, config), "on an H200")
     why = unsupported(rung, specs, device)
     if why is None and case.numel > LIMIT[rung.backend]:
-        why = f"more than {LIMIT[rung.backend]} elements: on a GPU"
+        why = f"more than {LIMIT[rung.backend]} elements: needs a GPU"
     if why:
         return row(trouble={"not run here": why})
     want = expected(ladder.operator, entry_of(ladder, ladder.rung("native")), case, device.type)
@@ -315,7 +315,7 @@ class _Timing:
         yield clock.Candidate(name, calls, self.cost.bytes)
 
     def _others(self, want: Expected) -> Iterator[clock.Candidate]:
-        """Other libraries' functions, those that can be captured in a CUDA graph."""
+        """The other libraries' functions that can be captured in a CUDA graph."""
         for peer in peers_of(self.ladder):
             if peer.waits or importlib.util.find_spec(peer.requires) is None:
                 continue
@@ -333,8 +333,8 @@ class _Timing:
             yield clock.Candidate(peer.name, calls, self.cost.bytes)
 
     def _choices(self, specs: dict[str, Any]) -> Iterator[tuple[Rung, Config]]:
-        """Every rung that may be dispatched and takes the call, with each config that launches
-        something else; when quick, with the one that it chooses."""
+        """Every rung that may be dispatched and supports the call, with each config that launches
+        something different; with `quick`, only with the config that its heuristic chooses."""
         gpu = gpu_of(self.device)
         assert gpu is not None
         seen: list[Plan] = []
@@ -353,7 +353,7 @@ def _name(rung: Rung, config: Config) -> str:
 
 
 def _quantiles(ordered: Sequence[float]) -> dict[int, float]:
-    """By percent, the least value that so many are not above; nothing of nothing."""
+    """The quantiles of sorted values, by percent; empty if there are no values."""
     return {q: ordered[math.ceil(q * len(ordered) / 100) - 1] for q in QUANTILES if ordered}
 
 

@@ -37,8 +37,8 @@ class Guest(Protocol):
     def enter(
         self, case: Case, want: Expected, sets: list[dict[str, Any]]
     ) -> tuple[Accuracy, Callable[[], Track]]:
-        """Whether it is right on a case, and the function that prepares it for sampling on the
-        sets."""
+        """Whether it is right on a case, and the function that prepares it for sampling with the
+        sets of arguments."""
         ...
 
 
@@ -47,7 +47,7 @@ class BenchResult:
     """The results of a bench run.
 
     Attributes:
-        skipped: rung "*" means all rungs of a case.
+        skipped: the rungs that were not timed; "*" stands for all rungs of a case.
         run, environment: the run's id, and the machine and software it ran on, for `records.save`.
         noise: the A/A noise by (operator, case).
     """

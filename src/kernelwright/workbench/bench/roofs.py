@@ -2,7 +2,7 @@
 
 A roof is the limit that a case is compared with. It is measured in the same run by moving the same
 bytes in the same mix and size, with kernels that belong to no rung: `roofs.cu` on a GPU, PyTorch's
-in-place operators on a CPU. Of several configurations, the fastest is the roof.
+in-place operators on a CPU. The roof is the fastest of several configurations.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kernelwright.machine.stats import median
 from kernelwright.workbench.records.records import Record
 
 SOURCE = Path(__file__).with_name("roofs.cu")
-READS, WRITES = 4, 3  # streams that the kernel takes at most
+READS, WRITES = 4, 3  # maximum number of streams of the kernel
 #: `waves` blocks per multiprocessor loop over the streams; 0: one block per tile.
 CONFIGS: tuple[Config, ...] = (
     {"unroll": 4, "block": 256, "streaming": True, "waves": 0},
@@ -110,8 +110,8 @@ def best(mix: str, nbytes: int, device: torch.device) -> tuple[str, ...]:
 
 
 def roof_candidates(mix: str, nbytes: int, device: torch.device) -> list[clock.Candidate]:
-    """The two candidates for the roof of a case, to be timed with its rungs."""
-    if device.type != "cuda":  # there are two at most
+    """The two candidates for a case's roof, to be timed with its rungs."""
+    if device.type != "cuda":  # there are at most two
         return candidates(mix, nbytes, device)
     names = best(mix, nbytes, device)
     return [c for c in candidates(mix, nbytes, device) if c.name in names]
@@ -120,7 +120,7 @@ def roof_candidates(mix: str, nbytes: int, device: torch.device) -> list[clock.C
 def plan(
     reads: int, writes: int, vectors: int, config: Config, gpu: Gpu = H200
 ) -> tuple[Plan, Operator]:
-    """A streaming kernel as a plan, and an operator with its arguments and results."""
+    """A streaming kernel as a plan, and an operator that has its arguments and results."""
     ins = [f"x{i}" for i in range(max(reads, 1))]
     outs = [f"y{i}" for i in range(max(writes, 1))]
     spec = TensorSpec.contiguous((4 * vectors if writes else 4,), torch.int32)
@@ -162,12 +162,12 @@ def _show(config: Config) -> str:
 
 
 def _buffers(streams: int, sets: int, vectors: int, device) -> list[list[torch.Tensor]]:
-    """Random streams of `vectors` 16-byte vectors, apart in memory, for each set."""
-    step = cdiv(4 * vectors, 128) * 128  # each starts a fresh line
+    """Random streams of `vectors` 16-byte vectors for each set, in separate memory."""
+    step = cdiv(4 * vectors, 128) * 128  # each starts a new cache line
     arena = torch.empty(sets * streams * step, dtype=torch.int32, device=device)
     if device.type == "cuda":
         arena.random_()
-    else:  # that takes as long as all that is timed: numbers that repeat
+    else:  # random values would take as long as the timing: repeat a few numbers
         few = torch.empty(min(arena.numel(), 1 << 20), dtype=torch.int32).random_()
         for part in arena.split(few.numel()):
             part.copy_(few[: part.numel()])
@@ -175,7 +175,7 @@ def _buffers(streams: int, sets: int, vectors: int, device) -> list[list[torch.T
     return [parts[i * streams : (i + 1) * streams] for i in range(sets)]
 
 
-# in-place and out= operators: a roof must not pay for fresh memory
+# in-place and out= operators: a roof must not include page faults of new memory
 _CPU: dict[str, dict[str, Callable[[list[torch.Tensor], list[torch.Tensor]], Any]]] = {
     "r1w0": {
         "int64 sum": lambda i, o: i[0].view(torch.int64).sum(),
@@ -196,7 +196,7 @@ _CPU: dict[str, dict[str, Callable[[list[torch.Tensor], list[torch.Tensor]], Any
 }
 
 
-# the machine's own table
+# the machine's table of roofs
 
 
 def measure_roofs(
@@ -206,8 +206,8 @@ def measure_roofs(
     quick: bool = False,
     on_record: Callable[[Record], None] | None = None,
 ) -> list[Record]:
-    """Every roof of a machine as records of the operator "roofs": memory by mix and size, caches,
-    matrix products by dtype, launch. About 10 s; `quick` measures two sizes in 2."""
+    """All roofs of a machine as records of the operator "roofs": memory by mix and size, caches,
+    matrix products by dtype, launch. Takes about 10 s; `quick` measures two sizes in 2 s."""
     records: list[Record] = []
 
     def add(rung: str, case: str, times: clock.Times, nbytes=0, flops=0, config=None):
@@ -251,14 +251,14 @@ def launch_candidate(device: torch.device) -> clock.Candidate:
 
 
 def _on_chip(device: torch.device) -> list[tuple[str, str, clock.Candidate, int]]:
-    """(rung, case, candidate, bytes) of the roofs above DRAM. The candidates state no bytes:
-    DRAM's peak is not theirs."""
+    """(rung, case, candidate, bytes) of the roofs above DRAM. The candidates have no byte counts,
+    because DRAM's peak does not apply to them."""
     gpu = gpu_of(device)
     if gpu is None:
         nbytes = last_level_cache(device) // 4
         x = torch.empty(nbytes // 8, dtype=torch.int64).random_()
         return [("cache", _size(nbytes), clock.Candidate("cache", [x.sum]), nbytes)]
-    # a quarter of L2: it is two partitions, and each may keep its own copy of the other's lines
+    # a quarter of L2: each of its two partitions may hold copies of the other's lines
     vectors = 1 << ((gpu.l2_bytes // 64).bit_length() - 1)
     blocks, passes, steps = 128, 32, 4096
     x = torch.empty(4 * vectors, dtype=torch.int32, device=device).random_()
@@ -289,7 +289,7 @@ def _bind_on_chip(made: Plan, x: torch.Tensor, device: torch.device) -> Callable
 
 
 def _matmuls(device: torch.device):
-    """(case, candidate, flops) of the machine's own table."""
+    """(case, candidate, flops) of the products in the machine's table."""
     gpu = gpu_of(device)
     kinds = [("f32", 1024)]
     if gpu is not None:
@@ -301,8 +301,8 @@ def _matmuls(device: torch.device):
 
 
 def product_candidates(kinds: Iterable[str], device: torch.device) -> list[clock.Candidate]:
-    """The roofs of matrix products, one for each kind of `Cost.products`: the library's own
-    product, of a size at which it is fastest."""
+    """The roofs of matrix products, one for each kind in `Cost.products`: the library's product at
+    a size at which it is fastest."""
     return [_product(kind, product_size(device), device) for kind in kinds]
 
 
@@ -311,7 +311,7 @@ def product_size(device: torch.device) -> int:
 
 
 def _product(kind: str, n: int, device: torch.device) -> clock.Candidate:
-    """Square, of random data: zeros would draw less power."""
+    """A square product of random data, because zeros would draw less power."""
     dtype, product = _PRODUCTS[kind]
     a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
     return clock.Candidate(f"roof:{kind} {n}x{n}x{n}", [partial(product, a, b)])

@@ -1,9 +1,9 @@
 """Draws cases that no rung was tuned on: shapes of real models, odd and random ones.
 
 The strata of an operator follow from its bench cases. A sampled case takes one of them as a
-template: its dtype, its parameters, and what each of its sizes counts (tokens, a width, a
-vocabulary, a head). The sizes are then drawn anew, and the operator's own input maker and
-reference, run on tensors without data, say whether they go together.
+template: its dtype, its parameters, and the meaning of each of its sizes (tokens, a width, a
+vocabulary, a head). The sizes are then drawn again; the operator's input maker and reference, run
+on tensors without data, determine whether they are valid.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ TOKENS = (
 BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 HEADS = (32, 40, 48, 64, 72, 80, 96, 112, 128, 160, 192, 256)
 
-#: How a case's sizes are drawn. The last size is the one that vectors and registers divide.
+#: How a case's sizes are drawn. Vectorization and registers depend on the last size.
 STRATA = ("model", "between", "odd", "random", "short")
-LONGEST = 1 << 18  # of a size that is drawn at random
-TRIES = 400  # cases drawn for each one wanted, before the operator counts as impossible to sample
+LONGEST = 1 << 18  # the largest size that is drawn at random
+TRIES = 400  # draws per requested case before NotSampled is raised
 
 
 class NotSampled(UserError, ValueError):
-    """No drawn case suits an operator."""
+    """No drawn case is valid for an operator."""
 
 
 def sample(
     operator: Operator, count: int, seed: int, most: int, least: int = 1
 ) -> list[tuple[str, Case]]:
-    """`count` cases, each with its stratum; all strata in turn.
+    """`count` cases, each with its stratum; the strata are used in turn.
 
     The same seed gives the same cases; a forward and its backward share them.
 
     Args:
-        most, least: bytes of the largest tensor of a case.
+        most, least: limits of the bytes of a case's largest tensor.
 
     Raises:
         NotSampled: the operator has no bench case, or accepts none of the drawn ones.
@@ -69,8 +69,8 @@ def sample(
     why = ""
     for turn in range(TRIES * count):
         stratum = STRATA[len(found) % len(STRATA)]
-        if turn % TRIES > TRIES // 2:  # such a shape may not exist: rotary embeddings have no odd
-            stratum = rng.choice(STRATA)  # heads
+        if turn % TRIES > TRIES // 2:  # the stratum may be impossible: rotary embeddings have no
+            stratum = rng.choice(STRATA)  # odd heads
         drawn = _drawn(rng.choice(templates), stratum, rng, most)
         why = refusal(operator, drawn, most, least)
         if why is None and drawn not in found and drawn.id not in known:
@@ -81,14 +81,14 @@ def sample(
 
 
 def refusal(operator: Operator, case: Case, most: int, least: int = 1) -> str | None:
-    """Why an operator has no such case, or why its size is not wanted; None if it can be used."""
+    """Why a case is invalid for an operator or has an unwanted size; None if it can be used."""
     try:
         made = operator.with_defaults(operator.inputs(case, "meta"))
         operator.reference(**made)
-    except NotImplementedError:  # the reference looks at data, so the inputs alone are checked
+    except NotImplementedError:  # the reference reads data, so only the inputs are checked
         made = operator.with_defaults(operator.inputs(case, "meta"))
     except (AssertionError, IndexError, RuntimeError, TypeError, ValueError) as e:
-        return f"{case.id}: {e}"  # the operator's definition says that these sizes do not fit
+        return f"{case.id}: {e}"  # these sizes are invalid by the operator's definition
     specs, _ = normalise(operator.layout, {k: spec_of(v) for k, v in made.items()})
     largest = max(t.nbytes for t in (*_specs(specs.values()), *operator.outputs(**specs)))
     if least <= largest <= most:
@@ -97,7 +97,7 @@ def refusal(operator: Operator, case: Case, most: int, least: int = 1) -> str | 
 
 
 def _specs(values: Iterable[Any]) -> Iterator[TensorSpec]:
-    """The tensors among arguments, those of lists too."""
+    """The tensors among arguments, including those in lists."""
     for v in values:
         if isinstance(v, TensorSpec):
             yield v
@@ -111,7 +111,7 @@ def _drawn(template: Case, stratum: str, rng: Random, most: int) -> Case:
     room = max(1, most // template.dtype.itemsize)
     if len(sizes) == 1:
         sizes = [min(sizes[0], room)]
-    elif math.prod(sizes) > room:  # as many rows as there is room for, of the others as drawn
+    elif math.prod(sizes) > room:  # as many rows as fit, with the other sizes as drawn
         sizes[0] = max(1, room // math.prod(sizes[1:]))
     params = tuple((k, _parameter(v, stratum, rng)) for k, v in template.params)
     return replace(template, shape=tuple(sizes), params=params, use="verify", label=stratum)
@@ -122,7 +122,7 @@ def _size(template: Case, axis: int, stratum: str, rng: Random) -> int:
     if last == 0:
         return _elements(stratum, rng)
     if axis < last:
-        if last == 3 and axis == 1:  # heads, which parameters of grouped heads must divide
+        if last == 3 and axis == 1:  # heads, whose number must fit the parameters of grouped heads
             return value
         pool = VOCABULARIES if value in VOCABULARIES else BATCHES if value <= 64 else TOKENS
         return rng.choice(pool) if stratum == "model" else _near(value, pool, rng)
@@ -132,7 +132,7 @@ def _size(template: Case, axis: int, stratum: str, rng: Random) -> int:
 
 
 def _elements(stratum: str, rng: Random) -> int:
-    """Of a tensor of one dimension: tokens times a width, or any number."""
+    """The size of a 1-D tensor: tokens times a width, or any number."""
     if stratum == "model":
         return rng.choice(TOKENS) * rng.choice(WIDTHS)
     small = stratum == "short"
@@ -141,7 +141,7 @@ def _elements(stratum: str, rng: Random) -> int:
 
 
 def _last(pool: tuple[int, ...], stratum: str, rng: Random) -> int:
-    """The last size: `pool` has those of real models, and says which range is meant."""
+    """The last size: from `pool`, the sizes of real models, or from their range."""
     if stratum == "model":
         return rng.choice(pool)
     low, high = (1, 256) if stratum == "short" else (min(pool) // 2, max(pool))
@@ -153,14 +153,14 @@ def _last(pool: tuple[int, ...], stratum: str, rng: Random) -> int:
 
 
 def _near(value: int, pool: tuple[int, ...], rng: Random) -> int:
-    """A size of the pool's kind: one of its values, or any, up to some times the template's."""
+    """A size of the pool's kind: one of its values, or any up to a multiple of the template's."""
     if rng.random() < 0.5:
         return rng.choice(pool)
     return _log_uniform(1, min(LONGEST, 4 * value), rng)
 
 
 def _parameter(value: Any, stratum: str, rng: Random) -> Any:
-    """A parameter that is a size, or several, drawn anew; any other as it is."""
+    """A parameter that consists of sizes, drawn again; any other parameter unchanged."""
     if isinstance(value, (tuple, list)):
         return tuple(_parameter(v, stratum, rng) for v in value)
     if type(value) is not int or value < 256:

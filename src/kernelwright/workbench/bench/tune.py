@@ -64,7 +64,7 @@ class TuneResult:
 
     @property
     def gain(self) -> float:
-        """Geometric mean of the gains; 1.0 where nothing was measured."""
+        """Geometric mean of the gains; 1.0 if nothing was measured."""
         logs = [math.log(g) for g in self.gains.values()]
         return math.exp(sum(logs) / len(logs)) if logs else 1.0
 
@@ -106,8 +106,8 @@ def tune(
     """Time every rung that may be dispatched, with every config, on the operator's bench cases.
 
     Args:
-        quick: few samples of each.
-        on_case: called with each case and what was tried on it.
+        quick: only a few samples of each.
+        on_case: called with each case and the results on it.
 
     Raises:
         NoGpu: there is no GPU here.
@@ -115,7 +115,7 @@ def tune(
     device = here()
     gpu = gpu_of(device)
     if gpu is None:
-        raise NoGpu("tune needs a GPU: there is none here")
+        raise NoGpu("tune needs a GPU, and there is none here")
     rule = (
         clock.StoppingRule(4, 8, 0.03, 0.02, 0.5)
         if quick
@@ -137,11 +137,11 @@ def tune(
 
 
 def decide(result: TuneResult, usual: dict[str, float]) -> None:
-    """Fill in the table: for each bucket the fastest rung and each rung's fastest config, in the
+    """Fill in the table: for each bucket the fastest rung and each rung's fastest config, by the
     mean over the bucket's cases, among those that ran on all of them.
 
     Args:
-        usual: by case, microseconds of the rung of the ladder's order.
+        usual: by case, microseconds of the first rung in the ladder's order.
     """
     by_bucket: dict[str, dict[tuple[str, str], dict[str, float]]] = {}
     cases: dict[str, set[str]] = {}
@@ -168,7 +168,7 @@ def decide(result: TuneResult, usual: dict[str, float]) -> None:
 def _case(
     ladder: Ladder, case: Case, device: torch.device, rule: clock.StoppingRule
 ) -> tuple[list[Tried], float | None]:
-    """Everything tried on a case, and the microseconds of the rung of the ladder's order."""
+    """Everything tried on a case, and the microseconds of the first rung in the ladder's order."""
     operator, gpu = ladder.operator, gpu_of(device)
     assert gpu is not None
     tried: list[Tried] = []
@@ -207,7 +207,7 @@ def _case(
 
 
 def _choices(ladder: Ladder, specs, device: torch.device) -> Iterator[tuple[Rung, Config]]:
-    """Rungs that may be dispatched and support the call, with each of their configs; without
+    """Rungs that may be dispatched and support the call, with each of their configs; not
     torch.compile, which would delay first calls by a compilation."""
     for rung in ladder.rungs:
         if rung.serves and rung.backend != "inductor" and unsupported(rung, specs, device) is None:

@@ -1,10 +1,11 @@
 """`kw.tune(model, example_inputs)`: the fastest rungs and configs for the calls of a user's model.
 
-`kernelwright tune OP` times an operator's own cases; this times the calls that a model makes, those
-that take most of its time first, until the budget is spent. On each call every proven rung that
-supports it runs with every config: compared with PyTorch's own result, then all timed alternately
-in one run. What was timed is kept beside the table that it makes, one for each operator and GPU in
-the cache folder. So another model adds to it, and the same model costs only its two steps.
+`kernelwright tune OP` times an operator's own cases; this times the calls that a model makes, in
+order of decreasing total time, until the budget is spent. On each call, every proven rung that
+supports it runs with every config: all are compared with PyTorch's own result, then timed
+alternately in one run. The measurements are kept next to the table that is made from them, one for
+each operator and GPU in the cache folder. Another model therefore adds to it, and the same model
+costs only its two steps.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from .tune import NoGpu, Tried, TuneResult, decide, sources, table_of
 from .workload import set_bytes
 
 RULE = clock.StoppingRule(least=6, most=24, width=0.01, candidate_s=0.05, seconds=1.0)
-MOST_SETS = 256  # of a call's arguments; in a model, too, small ones come from the L2 cache
+MOST_SETS = 256  # of a call's arguments; small arguments come from L2 in a model too
 
 
 class NotTuned(UserError, RuntimeError):
@@ -60,15 +61,15 @@ class NotTuned(UserError, RuntimeError):
 
 @dataclass(frozen=True)
 class Line:
-    """What became of one distinct call of the model.
+    """The result for one distinct call of the model.
 
     Attributes:
         call: the operator and its arguments.
-        count: how often the model makes it in a step.
+        count: the number of these calls in a step.
         us: microseconds of all of them in the recorded step.
-        before, after: the rung and config dispatched before and from now on.
-        gain: the time of `before` over that of `after`; None where they were not timed now.
-        note: why nothing was timed, or not everything.
+        before, after: the rung and config dispatched before and after tuning.
+        gain: the time of `before` over that of `after`; None if they were not timed now.
+        note: why nothing, or not everything, was timed.
     """
 
     call: str
@@ -85,9 +86,9 @@ class Tuning:
     """The result of `kw.tune`: print it, or read its fields.
 
     Attributes:
-        lines: one for each distinct call, those that take most time first.
+        lines: one for each distinct call, in order of decreasing time.
         tables: the files that were written.
-        seconds: what it took.
+        seconds: the duration of tuning.
     """
 
     lines: tuple[Line, ...]
@@ -103,7 +104,7 @@ class Tuning:
         timed = sum(x.gain is not None for x in self.lines)
         head = (
             f"{timed} of {len(self.lines)} distinct calls timed in {self.seconds:.0f} s, "
-            f"{self.saved_us:.0f} us less of {sum(x.us for x in self.lines):.0f} us a step"
+            f"{self.saved_us:.0f} us less of {sum(x.us for x in self.lines):.0f} us per step"
         )
         return "\n".join((head, *map(_text, self.lines)))
 
@@ -128,18 +129,18 @@ def tune(
 
     Runs two steps of the model: forward, and backward if it is in training mode and has parameters
     with gradients; no `grad`, buffer or random state is changed. Then times its calls of
-    Kernelwright's operators, those that take most time first. The choices hold from now on, in this
+    Kernelwright's operators, in order of decreasing time. The choices apply from now on, in this
     process and in later ones with the same cache folder and GPU. Calls that were timed before are
-    not timed again. Models are patched (`kw.patch`) before, captured in CUDA graphs after.
+    not timed again. Patch models (`kw.patch`) before tuning; capture CUDA graphs after it.
 
     Args:
         model: on a GPU. It may be compiled by torch.compile; its calls are recorded in eager mode.
-        example_inputs: of a typical step: a mapping is given by name, a tuple or list in order,
-            anything else as the one argument.
-        seconds: the budget, the two steps included. What is being compiled or timed when it ends is
-            finished.
-        progress: called with a line before each call is timed; by default printed on standard
-            error.
+        example_inputs: inputs of a typical step: a mapping is passed by name, a tuple or list in
+            order, anything else as the only argument.
+        seconds: the budget, including the two steps. A compilation or measurement that is running
+            when the budget ends is completed.
+        progress: called with a line before each call is timed; by default it is printed on
+            standard error.
 
     Returns:
         The choice for each call, and the time that it saves.
@@ -156,7 +157,7 @@ def tune(
     if not seconds > 0:
         raise ValueError(f"seconds: is {seconds}, should be positive")
     if gpu_of(here()) is None:
-        raise NoGpu("tune needs a GPU: there is none here")
+        raise NoGpu("tune needs a GPU, and there is none here")
     if torch.cuda.is_current_stream_capturing():
         raise NotTuned("a CUDA graph is being captured: tune before the capture")
     if not cache.writable():
@@ -172,7 +173,7 @@ def tune(
 def tuned(
     calls: list[Call], deadline: float, progress: Callable[[str], None]
 ) -> tuple[list[Line], list[Path]]:
-    """Time calls in their order until the deadline (of time.monotonic), and write the tables."""
+    """Time calls in order until the deadline (by time.monotonic), and write the tables."""
     before = [dispatched(c) for c in calls]
     now: list[tuple[list[Tried], str]] = []
     written: dict[Path, None] = {}
@@ -194,7 +195,7 @@ def tuned(
 
 
 def dispatched(call: Call) -> Choice:
-    """What the call is dispatched to now."""
+    """The rung and config to which the call is currently dispatched."""
     specs, _ = normalise(call.ladder.operator.layout, specs_of(call.args))
     return select(call.ladder, specs, call.device, None)
 
@@ -216,7 +217,7 @@ def _shown(rung: str, config: Config) -> str:
 
 
 def _timed(call: Call, deadline: float) -> tuple[list[Tried], str]:
-    """What was tried on a call, and why not all was, or ""."""
+    """The measurements on a call, and why they are incomplete, or ""."""
     try:
         with clock.session(call.device):
             return try_all(call, deadline)
@@ -227,8 +228,8 @@ def _timed(call: Call, deadline: float) -> tuple[list[Tried], str]:
 def try_all(
     call: Call, deadline: float, rule: clock.StoppingRule = RULE
 ) -> tuple[list[Tried], str]:
-    """Compare every choice with PyTorch's own result, and time those that are right alternately.
-    Past the deadline no more are prepared; two are at least. Call inside `clock.session`."""
+    """Compare every choice with PyTorch's own result, and time the right ones alternately. After
+    the deadline no more are prepared, except for the first two. Call inside `clock.session`."""
     ladder, operator = call.ladder, call.ladder.operator
     args = map_tensors(call.args, partial(copy_of, device=call.device))
     specs, _ = normalise(operator.layout, specs_of(args))
@@ -285,7 +286,7 @@ def _checked(
                 return f"{name}: {why}", None
     except torch.OutOfMemoryError:
         raise
-    except Exception as e:  # noqa: BLE001 - whatever a rung raises is kept beside it
+    except Exception as e:  # noqa: BLE001 - whatever a rung raises is stored as its result
         return one_line(e), None
     return "", run
 
@@ -293,8 +294,8 @@ def _checked(
 def choices(
     ladder: Ladder, specs: dict[str, Any], device: torch.device
 ) -> Iterator[tuple[Rung, Config]]:
-    """What is dispatched; then each rung that may be, with its heuristic's config; then all other
-    configs. Those that launch the same are one."""
+    """The dispatched choice; then each rung that may be dispatched, with its heuristic's config;
+    then all other configs. Choices with the same launches are listed once."""
     gpu = gpu_of(device)
     chosen = select(ladder, specs, device, None)
     rungs = [
@@ -319,22 +320,22 @@ def choices(
 
 @dataclass(frozen=True)
 class Timed:
-    """What a table is made of: by call what was tried, and the calls on which everything was."""
+    """The data behind a table: the measurements by call, and the calls that are complete."""
 
     calls: dict[str, list[Tried]]
     complete: frozenset[str]
 
 
 def table_path(call: Call) -> Path:
-    """The table of a call's operator and GPU. What it is made of lies in the folder `tried` beside
-    it, so that dispatch has little to read."""
+    """The table of a call's operator and GPU. The data behind it is in the folder `tried` next to
+    it, so that dispatch reads only a small file."""
     gpu = gpu_of(call.device)
     assert gpu is not None
     return table_of(model_tables(gpu), call.ladder.name, gpu.capability)
 
 
 def read(path: Path, ladder: Ladder) -> Timed:
-    """What a table is made of; nothing if its kernels were others than today's."""
+    """The data behind a table; empty if its kernels have changed since."""
     document = data.document(_tried(path), {})
     if document.get("sources") != sources(ladder):
         return Timed({}, frozenset())
@@ -345,8 +346,8 @@ def read(path: Path, ladder: Ladder) -> Timed:
 
 
 def write(path: Path, call: Call, tried: list[Tried], *, complete: bool) -> None:
-    """Add a call to a table, also beside another process that does. It is dispatched by it from now
-    on."""
+    """Add a call to a table, safely if another process does so too. The call is dispatched by the
+    table from now on."""
     ladder, gpu = call.ladder, gpu_of(call.device)
     assert gpu is not None
     with cache.locked("tuned", str(path)):

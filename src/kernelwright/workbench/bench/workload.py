@@ -16,19 +16,19 @@ from kernelwright.machine.facts import cpu_facts, index_of
 from kernelwright.support.errors import UserError
 from kernelwright.workbench.verify.candidate import Expected, copy_of, map_tensors, tensors
 
-MOST_SETS = 8192  # of a case's arguments on a GPU
-CPU_BYTES = 850 << 20  # what a case may move to be timed on a CPU unless it is asked for by name
+MOST_SETS = 8192  # maximum number of sets of a case's arguments on a GPU
+CPU_BYTES = 850 << 20  # bytes that a case may move on a CPU, unless it is requested by name
 
 
 class UnknownCase(UserError, ValueError):
-    """A case was named that none of the chosen operators has."""
+    """None of the chosen operators has the given case."""
 
 
 def chosen(
     ladders: list[Ladder], cases: list[str] | None, device: torch.device, *, quick: bool = False
 ) -> list[tuple[Ladder, Case]]:
-    """The ladders and cases to time: on a GPU every bench case, on a CPU `cpu_cases`. `cases` are
-    ids of any cases, or parts of labels ("gpt2") of those. `quick`: each shape in one dtype."""
+    """The ladders and cases to time: on a GPU all bench cases, on a CPU `cpu_cases`. `cases` are
+    ids of any cases, or parts of labels ("gpt2") of these. `quick`: each shape in one dtype."""
     found: list[tuple[Ladder, Case]] = []
     matched = set()
     for ladder in ladders:
@@ -58,7 +58,7 @@ def _plain(text: str) -> str:
 
 
 def _in_one_dtype(cases: list[Case]) -> list[Case]:
-    """Each shape in bfloat16, or, if it has no such case, in the dtype that it has first."""
+    """Each shape in bfloat16 or, if there is no such case, in the dtype of its first case."""
     kept: dict[tuple, Case] = {}
     for c in cases:
         key = (c.shape, c.params, c.layout, c.values, c.label)
@@ -89,7 +89,7 @@ def unfit(case: Case, device: torch.device, operator: Operator | None = None) ->
     """Why a case's size prevents timing, or None. Arguments, results and float64 intermediates,
     together with two sets of arguments, take up to 64 bytes per element. On a GPU each set has its
     own values, and a very small case would need too many sets to exceed the last-level cache.
-    `operator`: one whose arguments are not of the case's size (a sparse matrix, a cache)."""
+    `operator`: given if its arguments do not have the case's size (a sparse matrix, a cache)."""
     gpu = gpu_of(device)
     memory = gpu_facts(index_of(device)).memory if gpu else cpu_facts().memory
     nbytes = given = case.numel * case.dtype.itemsize
@@ -98,9 +98,9 @@ def unfit(case: Case, device: torch.device, operator: Operator | None = None) ->
         given, nbytes = sum(t.nbytes for t in tensors(args)), set_bytes(operator, args)
     needed = 64 * given // case.dtype.itemsize
     if needed > memory:
-        return f"takes some {needed >> 30} GiB, of {memory >> 30} GiB here"
+        return f"needs about {needed >> 30} GiB of the {memory >> 30} GiB here"
     if gpu and clock.rotations(nbytes, device) > MOST_SETS:
-        return f"has {nbytes} bytes: over {MOST_SETS} sets of them would not leave the cache"
+        return f"has {nbytes} bytes: even {MOST_SETS} sets would not exceed the cache"
     return None
 
 
@@ -114,9 +114,9 @@ def set_bytes(operator: Operator, args: dict[str, Any]) -> int:
 def sets_of(
     operator: Operator, case: Case, device: torch.device, want: Expected
 ) -> list[dict[str, Any]]:
-    """Rotated sets of a case's arguments; on a GPU each of its own random values."""
+    """Rotated sets of a case's arguments; on a GPU each has its own random values."""
     count = clock.rotations(set_bytes(operator, want.args), device)
-    if device.type != "cuda":  # filling takes longer than timing
+    if device.type != "cuda":  # filling more sets takes longer than timing
         return [map_tensors(want.args, copy_of) for _ in range(count)]
     found = []
     for seed in range(1, count + 1):

@@ -48,7 +48,7 @@ def session(ladder: Ladder, rung: Rung, case: Case, arguments: tuple[str, ...] =
     """Debug a rung on a case. Does not return for CUDA C++: gdb replaces this process.
 
     Args:
-        arguments: for gdb, before the others ("-batch").
+        arguments: further arguments for gdb, placed first ("-batch").
 
     Raises:
         ToolchainError: gdb or a C++ compiler is missing. ValueError: the rung does not support the
@@ -113,7 +113,7 @@ def gdb_command(
 
 
 def inside(name: str, case: str) -> None:
-    """What gdb's process runs."""
+    """Runs in the process that gdb debugs."""
     from kernelwright.workbench.listing import rung_named
 
     ladder, rung = rung_named(name)
@@ -131,7 +131,7 @@ def _python(ladder: Ladder, rung: Rung, case: Case) -> None:
         if rung.is_gpu:
             tool_runner.run(ladder, rung, rung.configs[0], case, "cpu")
         else:
-            # "compiled" too as it is written, and not as it is compiled
+            # "compiled" is also debugged as written, not as compiled
             entry_of(ladder, rung)(*_args(ladder, case).values())
 
     try:
@@ -149,7 +149,7 @@ def _stepping(rung: Rung, codes: list[CodeType], run: Callable[[], None]) -> Non
     for code in codes:
         wrong = debugger.set_break(code.co_filename, _first_line(code))
         assert not wrong, wrong
-    debugger.rcLines = ["continue"]  # to the first of them
+    debugger.rcLines = ["continue"]  # to the first breakpoint
     debugger.runcall(run)
 
 

@@ -1,7 +1,7 @@
 """The cost of each line of a CUDA C++ rung, measured on the CPU: sectors, bank conflicts, active
 lanes, divergent branches; and the traffic compared with the operator's cost.
 
-`records/emulator/dissect.json` has the data for the READMEs and the report, a list of `Dissection`.
+`records/emulator/dissect.json` contains the data for the READMEs and the report as `Dissection`s.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Dissection:
     Attributes:
         hash: the rung's source hash.
         cost: bytes that the operator must move.
-        launches: in order.
+        launches: the launches, in order.
     """
 
     operator: str
@@ -102,7 +102,7 @@ class Dissection:
 
 @dataclass(frozen=True)
 class Line:
-    """Accesses of one kind at one place, over all launches. `memory`: of each launch."""
+    """Accesses of one kind at one place, over all launches. `memory`: the memory in each launch."""
 
     place: Place
     kind: str
@@ -140,7 +140,7 @@ def dissect(
 
     Raises:
         ValueError: the rung is not CUDA C++, or does not support the case.
-        ToolchainError: there is no compiler here; the emulator cannot run the rung.
+        ToolchainError: there is no compiler here, or the emulator cannot run the rung.
     """
     if rung.backend != "cuda":
         raise ValueError(
@@ -175,7 +175,7 @@ def dissect(
 
 
 def usual_case(ladder: Ladder, rung: Rung) -> Case:
-    """The largest of the cases that the checks watch and the rung supports."""
+    """The largest case that the checks run and the rung supports."""
     fitting = [c for c in watched_cases(ladder) if _unable(ladder, rung, _args(ladder, c)) is None]
     if not fitting:
         raise ValueError(f"rung: {ladder.name}.{rung.name} supports no case that is small enough")
@@ -239,8 +239,8 @@ def branches(found: Dissection) -> list[Branch]:
 
 @dataclass(frozen=True)
 class Note:
-    """Annotations of a source line: texts for the margin, `bad` names the expensive ones, and one
-    line for each access and branch."""
+    """Annotations of a source line: texts for the margin, `bad` for the names of the expensive
+    ones, and one line for each access and branch."""
 
     sectors: str
     conflicts: str
@@ -252,7 +252,7 @@ class Note:
 
 def notes(path: Path) -> tuple[dict[int, Note], tuple[str, ...]]:
     """({line: its annotations}, the dissected calls), for the recorded calls of rungs whose current
-    source is this file; of several cases the first."""
+    source is this file; if there are several cases, for the first."""
     seen: dict[tuple[str, str], Dissection] = {}
     for ladder in ladders():
         for d in load():
@@ -271,7 +271,7 @@ def notes(path: Path) -> tuple[dict[int, Note], tuple[str, ...]]:
     return {line: _note(*found) for line, found in by_line.items()}, calls
 
 
-LOW = 0.5  # of the lanes, of the bytes: worth a look
+LOW = 0.5  # a lower fraction of active lanes or used bytes is marked
 
 
 def _note(accesses: list[Line], parting: list[Branch]) -> Note:
@@ -351,7 +351,7 @@ WORDS = (
 
 
 def save(found: Iterable[Dissection], root: Path | None = None) -> Path:
-    """Merge into the record; the file's path."""
+    """Merge dissections into the record; returns the file's path."""
     path = _file(root or records.home())
     kept = {_key(d): d for d in (*_of_file(path), *found)}
     rows = ",\n".join(json.dumps(as_json(kept[k]), separators=(",", ":")) for k in sorted(kept))
@@ -362,7 +362,7 @@ def save(found: Iterable[Dissection], root: Path | None = None) -> Path:
 
 @cache
 def load(root: Path | None = None) -> tuple[Dissection, ...]:
-    """What is recorded under `root`; by default under each of `records.roots()`."""
+    """The dissections recorded under `root`; by default under each of `records.roots()`."""
     roots = (root,) if root else records.roots()
     return tuple({_key(d): d for r in roots for d in _of_file(_file(r))}.values())
 

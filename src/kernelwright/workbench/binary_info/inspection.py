@@ -30,7 +30,7 @@ from kernelwright.dispatch.selection import config_of
 from kernelwright.support.errors import ToolchainError
 from kernelwright.toolchain import binary, build, modes
 
-# SMs of the GPU that represents a compute capability; plans depend on how many blocks fill it.
+# SMs of the GPU that represents a compute capability; plans depend on the number of SMs.
 _SMS = {(8, 0): 108, (8, 6): 84, (8, 9): 142, (9, 0): 132, (10, 0): 148, (12, 0): 170}
 
 
@@ -40,7 +40,7 @@ class Inspection:
 
     Attributes:
         symbol: the kernel's name in the cubin; `kernel` is its name in the source.
-        threads: of a block.
+        threads: threads per block.
         dynamic_shared: bytes per block, in addition to resources["static_shared"].
         resources, occupancy, instructions: fields of the dataclasses in `toolchain.binary`.
     """
@@ -102,7 +102,7 @@ def inspect(
 
 
 def gpu_of(arch: str) -> Gpu:
-    """The GPU that represents an architecture if there is none: an H200, or a similar one."""
+    """The GPU that represents an architecture: an H200, or a similar one."""
     limits, capability = binary.sm_limits(arch), binary.capability(arch)
     if capability == H200.capability:
         return H200
@@ -115,7 +115,7 @@ def gpu_of(arch: str) -> Gpu:
 @cache
 def specs_of(ladder: Ladder, case: Case) -> dict[str, Any]:
     """The normalised specs of a case. No memory is allocated: bench cases take gigabytes."""
-    toolchain.claim()  # what meta tensors are computed with imports triton
+    toolchain.claim()  # computing with meta tensors imports triton
     op = ladder.operator
     made = {k: _spec(v) for k, v in op.inputs(case, "meta").items()}
     return normalise(op.layout, made)[0]
@@ -198,7 +198,7 @@ def _elsewhere(
 
 
 def loaded(d: Any) -> Inspection:
-    """What `as_json(texts=True)` of an Inspection returned, read back."""
+    """The Inspection from the result of its `as_json(texts=True)`."""
     for side in ("global_loads", "global_stores"):
         d["instructions"][side] = {int(k): n for k, n in d["instructions"][side].items()}
     d["grid"] = tuple(d["grid"])

@@ -1,1 +1,1 @@
-"""Two versions of an operator, side by side."""
+"""Comparison of two versions of an operator."""

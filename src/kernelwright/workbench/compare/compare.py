@@ -1,8 +1,7 @@
 """Is B faster than A? Both are verified on each case, then timed with alternating launches.
 
 On every case A, B and a second A (the control) are sampled in rounds of random order. The verdict
-is
-about B: its speedup over A, the median of the paired ratios, with a bootstrap 95% interval. A
+is about B: its speedup over A, the median of the paired ratios, with a bootstrap 95% interval. A
 difference below twice the A/A noise is "same"; if the interval, the SM clocks or a large A/A noise
 do not allow a decision, the verdict is "ambiguous".
 """
@@ -39,7 +38,7 @@ from kernelwright.workbench.verify.raised import one_line
 
 from .operands import Bound, Side
 
-#: Verdicts on a case from the one that decides the whole down, and the exit code of each.
+#: Verdicts on a case, the one that decides the overall verdict first, and their exit codes.
 EXITS = {
     "wrong": errors.UNEQUAL,
     "error": errors.UNEQUAL,
@@ -48,7 +47,7 @@ EXITS = {
     "faster": errors.GOOD,
     "same": errors.GOOD,
 }
-#: Where A differs from itself by more than this, as a part, "same" would say nothing.
+#: If A differs from itself by more than this fraction, the verdict is not "same".
 UNSTEADY = 0.1
 
 
@@ -58,8 +57,8 @@ class Row:
 
     Attributes:
         a, b: the rungs or functions that ran.
-        verdict: of B: "faster", "slower", "same", "ambiguous"; "wrong" or "error" of either side;
-            "untimed" where nothing was.
+        verdict: about B: "faster", "slower", "same", "ambiguous"; "wrong" or "error" if that is
+            true of either side; "untimed" if nothing was timed.
         why: what is wrong, or why nothing was timed.
         ratio, low, high: the speedup of B over A, and its 95% interval.
         noise: the A/A noise.
@@ -82,7 +81,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the kernels of both sides compile to, if there is no GPU to time them on: results of
+    """What the kernels of both sides compile to, if there is no GPU to time them: results of
     `kernelwright inspect`, one per launch; empty for a side without kernels."""
 
     operator: str
@@ -106,8 +105,8 @@ class Compared:
 
     @property
     def verdict(self) -> str:
-        """The worst case's: wrong or error, slower, ambiguous, then faster, then same; "untimed" if
-        nothing could be timed, "same" if nothing differs."""
+        """The worst case's verdict: wrong or error, slower, ambiguous, then faster, then same;
+        "untimed" if nothing could be timed, "same" if nothing differs."""
         found = {r.verdict for r in self.rows} or {"same"}
         return next((v for v in EXITS if v in found), "untimed")
 
@@ -139,12 +138,12 @@ def compare(
     quick: bool = False,
     on_row: Callable[[Row | None, str], None] = lambda row, doing: None,
 ) -> Compared:
-    """Compare sides, an operator a pair.
+    """Compare pairs of sides, one pair per operator.
 
     Args:
-        names: what the user calls A and B.
+        names: A and B as the user wrote them.
         cases: ids, or parts of labels ("gpt-2"); by default those that `bench` times here.
-        quick: a few samples of each.
+        quick: only a few samples of each.
         on_row: called without a row before a case is timed, and with it afterwards.
 
     Raises:
@@ -208,7 +207,7 @@ def judged(a, b, control, *, clock_spread: float = 0.0) -> dict[str, Any]:
     """A row's values from samples that were taken alternately."""
     found = stats.compare(
         b, a, noise=stats.noise(a, control), clock_spread=clock_spread
-    )  # of B: the ratio is A's time over B's
+    )  # B's speedup: A's time over B's
     if found.verdict == "same" and found.noise > UNSTEADY:
         found = replace(found, verdict="ambiguous")
     return {**asdict(found), "a_us": stats.median(a), "b_us": stats.median(b)}
@@ -232,7 +231,7 @@ def _failed(call: Callable, operator: Operator, want: Expected) -> tuple[str, st
 
 
 def _inspected(side: Side, kernels: str, case: Case) -> list[dict[str, Any]]:
-    """What a side's kernels compile to, by its own `kernelwright inspect`, for an H200."""
+    """The result of a side's own `kernelwright inspect` of its kernels, for an H200."""
     if not kernels:
         return []
     home = Path(str(sys.modules[side.package].__file__)).parents[1]

@@ -1,11 +1,11 @@
 """Another commit of this repository, imported in addition to this one.
 
 Two commits in two processes would have two contexts on the GPU, which are time-sliced and evict
-each other's cache lines, and that would distort the times. So the other commit's package is written
-to a temporary folder under another name (`kernelwright` becomes `kernelwright_at_1a2b3c...` in
-every line of its Python) and imported into this process. It keeps its own kernels, headers,
-launcher, selection and operator namespace, and its launches can alternate with ours. `git archive`
-leaves nothing in the repository, even if the run is killed.
+each other's cache lines, and this would distort the times. The other commit's package is therefore
+written to a temporary folder under another name (`kernelwright` becomes
+`kernelwright_at_1a2b3c...` in every line of its Python) and imported into this process. It keeps
+its own kernels, headers, launcher, selection and operator namespace, and its launches can alternate
+with ours. `git archive` leaves nothing in the repository, even if the run is killed.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ NAME = "kernelwright"
 
 @cache
 def root() -> Path:
-    """The repository that this package is checked out in.
+    """The repository in which this package is checked out.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the package is not in a checkout.
     """
     top = _git("rev-parse", "--show-toplevel", at=PACKAGE)
     if top is None or not (Path(top) / "src" / NAME).is_dir():
@@ -58,7 +58,7 @@ def resolve(commit: str) -> str:
 
 @cache
 def package(sha: str) -> str:
-    """Import the package as it is in a commit; the name under which it stands in sys.modules."""
+    """Import the package as of a commit; returns its name in sys.modules."""
     name = f"{NAME}_at_{sha[:12]}"
     folder = Path(tempfile.mkdtemp(prefix="kernelwright-commit-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -71,7 +71,7 @@ def package(sha: str) -> str:
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
         tar.extractall(folder, filter="data")
     (folder / "src" / NAME).rename(folder / "src" / name)
-    (folder / "pyproject.toml").touch()  # a checkout: its records and tables are its own
+    (folder / "pyproject.toml").touch()  # marks a checkout, which uses its own records and tables
     for path in (folder / "src" / name).rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         path.write_text(re.sub(rf"\b{NAME}\b", name, text), encoding="utf-8")
@@ -83,11 +83,11 @@ def package(sha: str) -> str:
 
 
 def _hashed_as_committed(name: str) -> None:
-    """Proofs of the other commit refer to hashes of sources that contain `kernelwright`. With
-    another name in the sources, nothing would be proven, and every call would use PyTorch."""
+    """Make hashes independent of the new name. Proofs of the other commit contain hashes of sources
+    with the name `kernelwright`; otherwise no rung would be proven, and PyTorch would be called."""
     proof = importlib.import_module(f"{name}.dispatch.proof")
     compiled = getattr(proof, "_compiled", None)
-    if compiled:  # before it was there, only rungs that are named are compared
+    if compiled:  # in older commits without it, only rungs given by name are compared
         vars(proof)["_compiled"] = lambda text, suffix: compiled(text.replace(name, NAME), suffix)
 
 

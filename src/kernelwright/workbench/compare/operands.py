@@ -2,9 +2,9 @@
 
 softmax.cuda_warp          a rung of this checkout
 softmax                    the rung dispatched by default for each case
-softmax.cuda_warp@HEAD~3   the same of another commit (see git_version.py)
+softmax.cuda_warp@HEAD~3   the rung as of another commit (see git_version.py)
 my.py:fn                   a Python function that takes the operator's arguments in order
-@HEAD~3                    every operator of a commit; "." every one of this checkout
+@HEAD~3                    every operator of a commit; "." for this checkout
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ THIS = "kernelwright"
 @dataclass(frozen=True)
 class Bound:
     """A side prepared for given arguments: `call` takes the operator's arguments in order. If there
-    is none, `why` says so; if only a GPU is missing, `kernels` names the rung to compile and
-    inspect instead, "softmax.cuda_warp". `failed`: it raised an exception."""
+    is no `call`, `why` states the reason; if only a GPU is missing, `kernels` is the rung to
+    compile and inspect instead, "softmax.cuda_warp". `failed`: whether it raised an exception."""
 
     rung: str
     call: Callable[..., Any] | None = None
@@ -53,7 +53,7 @@ class Side:
 
     Attributes:
         name: as the user wrote it.
-        operator: what it computes.
+        operator: the operator that it computes.
         runner: given the operator's arguments by name, returns the `Bound` for such arguments.
         package: the import name of the Kernelwright that it belongs to; "" for a function.
     """
@@ -72,7 +72,7 @@ def pairs(a: str, b: str, as_: str | None, ops: Iterable[str]) -> list[tuple[Sid
         ops: for two whole commits, the operators to compare; by default those that differ.
 
     Raises:
-        UsageError, UnknownOperator, UnknownRung: a name that stands for nothing.
+        UsageError, UnknownOperator, UnknownRung: a name does not exist.
     """
     whole = [_whole(text) for text in (a, b)]
     if all(whole):
@@ -126,7 +126,7 @@ def of_rung(name: str, lad: Ladder, rung: Rung | None, package: str = THIS) -> S
             chosen = rung
         elif device.type == "cuda":
             chosen = house.select(lad, specs, device, None).rung
-        else:  # what would serve on the machine whose records ship
+        else:  # the rung dispatched on the machine whose records are shipped
             h200 = importlib.import_module(f"{package}.contract").H200
             listing = importlib.import_module(f"{package}.workbench.listing")
             chosen = lad.rung(listing.serving(lad, h200, specs))
@@ -159,7 +159,7 @@ def _side(text: str, as_: str | None) -> Side:
         )
     schema = ladder(lad.name).operator.schema
     if lad.operator.schema != schema:
-        raise UsageError(f"{text}: its schema is {lad.operator.schema}, here it is {schema}")
+        raise UsageError(f"{text}: its schema is {lad.operator.schema}, but here it is {schema}")
     return of_rung(text, lad, chosen, package)
 
 

@@ -2,7 +2,7 @@
 
 The learner's kernel replaces the rung's: the rung's module is imported a second time under another
 name, with the learner's functions (or, for CUDA C++, the learner's file) in it. Everything else is
-the rung's own: plan, configs, `supports`, and verify's checks on the operator's cases, simplest
+the rung's own: plan, configs, `supports`, and verify's checks on the operator's cases, the simplest
 first.
 """
 
@@ -47,10 +47,10 @@ class Outcome:
     Attributes:
         outcome: "right", "compiled" (it cannot be run here), "unfinished", "wrong" or "error".
         why: the first error.
-        case: the simplest input that shows it.
-        where: which elements are wrong there, and by how much.
-        findings: races, accesses out of bounds and so on, each with its line.
-        clues: what the rung's text has and the learner's lacks; a possible cause.
+        case: the simplest input that shows the error.
+        where: which elements are wrong on that input, and by how much.
+        findings: races, out-of-bounds accesses and so on, each with its line.
+        clues: what the rung's text has and the learner's lacks, as possible causes.
         passed: cases that passed.
         unchecked: why the emulator's checks did not run.
         counts: the exercise's counters.
@@ -70,7 +70,7 @@ class Outcome:
 
 
 def substituted(of: files.Source, path: Path) -> tuple[Ladder, Rung]:
-    """The exercise's ladder with the learner's kernel instead of the rung's."""
+    """The exercise's ladder and rung, with the learner's kernel in place of the rung's."""
     toolchain.prepare(of.rung.backend)
     module, entry = of.rung.entry.split(":")
     stem = f"_exercise_{of.file_name.replace('.', '_')}"
@@ -122,7 +122,7 @@ def check(
 
     Args:
         before: called before each case.
-        cases: which to take.
+        cases: the cases to run.
     """
     text = path.read_text(encoding="utf-8")
     if why := files.unfinished(of, text):
@@ -179,20 +179,20 @@ def verified(
 
 
 def kinds(case: Case) -> set[object]:
-    """What a case is an instance of. Without a GPU, where a case takes long, one that adds nothing
-    to those before it is left out."""
+    """The kinds of cases of which this one is an example. Without a GPU a case takes long, and one
+    that adds no kind to those before it is omitted."""
     each = (case.shape, case.params, case.layout, case.values, (case.dtype, case.numel > 32))
     return set(enumerate(each))
 
 
 def _further(ladder: Ladder) -> tuple[Case, ...]:
-    """The cases of configs after the first, and of threads in other orders."""
+    """The cases for further configs and for other thread orders."""
     return thorough_cases(ladder) if here() == "cuda" else of_each_dtype(ladder)
 
 
 def _checks(ladder: Ladder, case: Case) -> tuple[Check, ...]:
-    """Those that a kernel can fail: a fake is the operator's. Without a GPU, a call takes long, and
-    the checks that repeat it run on a case per dtype."""
+    """The checks that a kernel can fail; the fake is the operator's. Without a GPU a call takes
+    long, and the checks that repeat it run on one case per dtype."""
     again = here() == "cuda" or case in of_each_dtype(ladder)
     return tuple(c for c in CHECKS if c.name != "fake" and (again or not c.again))
 
@@ -200,8 +200,8 @@ def _checks(ladder: Ladder, case: Case) -> tuple[Check, ...]:
 def _explained(
     of: files.Source, ladder: Ladder, rung: Rung, found: Outcome, path: Path, text: str
 ) -> Outcome:
-    """With what the emulator's checks find on the same input, or else with the line that raised and
-    with what the text lacks."""
+    """The outcome with the findings of the emulator's checks on the same input, or else with the
+    line that raised and with possible causes from the text."""
     case = next((c for c in ladder.operator.cases if c.id == found.case), None)
     if case and not of.is_cuda and found.outcome == "error":
         found = replace(found, why=f"{_raising_line(ladder, rung, case, path)}{found.why}")
@@ -221,7 +221,7 @@ def _raising_line(ladder: Ladder, rung: Rung, case: Case, path: Path) -> str:
 
 
 def _watched(of: files.Source, ladder: Ladder, rung: Rung, found: Outcome) -> Outcome:
-    """The emulator's checks and the counters, of what gives the right results."""
+    """The emulator's checks and the counters, for a kernel whose results are right."""
     if missing := watched.missing(rung):
         return replace(found, unchecked=missing)
     cases = watched.cases(ladder, rung)
@@ -241,8 +241,8 @@ def _watched(of: files.Source, ladder: Ladder, rung: Rung, found: Outcome) -> Ou
 
 
 def _orders(rung: Rung) -> list[tuple[dict[str, Any], int]]:
-    """Run CUDA C++ on the CPU again with threads and blocks in random orders: without a necessary
-    barrier, the result may be right by luck in one order."""
+    """Configs and seeds for further runs of CUDA C++ on the CPU with threads and blocks in random
+    orders: without a necessary barrier, the result may be right by luck in one order."""
     random = rung.backend == "cuda" and here() == "cpu"
     return [(rung.configs[0], seed) for seed in (1, 2, 3)] if random else []
 
@@ -261,7 +261,7 @@ def timed(of: files.Source, path: Path) -> list[dict[str, Any]]:
 
 
 def simplest_first(case: Case) -> tuple:
-    """Ordinary values before special ones, contiguous before strided, float32 first, then small."""
+    """A sort key: ordinary values, then special ones; contiguous first; float32 first; by size."""
     return (
         case.values != "normal",
         case.layout != "contiguous",
@@ -293,7 +293,7 @@ def _told(e: Exception, path: Path) -> str:
 
 
 def _at_line(e: BaseException | None, path: Path) -> str:
-    """The innermost line of the learner's file in a traceback or in its cause's; "" if none is."""
+    """The innermost line of the learner's file in a traceback or its cause's, or ""."""
     at = ""
     while e:
         frames = traceback.extract_tb(e.__traceback__)

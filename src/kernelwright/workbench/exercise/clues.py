@@ -25,7 +25,7 @@ def clues_of(of: files.Source, text: str) -> list[str]:
             if have < want and (have or "shared" in mine):
                 counts = f"{have or 'no'} {name}() where the rung has {want}"
                 found.append(f"{task.function} has {counts}: {why}")
-        found += [f"{task.function}: {name} without mask= also touches what lies behind the end"
+        found += [f"{task.function}: {name} without mask= also accesses elements beyond the end"
                   for name in ("tl.load", "tl.store")
                   if _unmasked(mine, name) > _unmasked(theirs, name)]  # fmt: skip
     return found

@@ -2,10 +2,9 @@
 rungs with a fault, to be repaired.
 
 An operator's exercises are data (`exercises.py` in its folder; `practice` has operators that exist
-for exercises alone). The files are derived from the
-rungs (files.py) and checked in a separate process (check.py), so that an endless loop or a crash
-does not affect the command. Apart from that, the learner's code runs unrestricted, with the user's
-rights.
+only for exercises). The files are derived from the rungs (files.py) and checked in a separate
+process (check.py), so that an endless loop or a crash does not affect the command. Apart from that,
+the learner's code runs unrestricted, with the user's rights.
 
     python -m kernelwright.workbench.exercise.exercise      rewrite the list in docs/exercises.md
 """
@@ -39,8 +38,8 @@ from kernelwright.support.settings import PACKAGE
 from . import files
 from .practice import exercises as practice_exercises
 
-STATE = ".kernelwright-exercises.json"  # beside the learner's files: what the last checks said
-SECONDS = 300.0  # that one case of a check may take
+STATE = ".kernelwright-exercises.json"  # in the learner's folder: the results of the last checks
+SECONDS = 300.0  # time limit of one case of a check
 EXITS = {
     "right": GOOD,
     "unfinished": WRONG,
@@ -81,10 +80,10 @@ def exercises() -> tuple[Exercise, ...]:
 
 
 def named(name: str) -> Exercise:
-    """The exercise of a name.
+    """The exercise with the given name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such exercise.
     """
     for e in exercises():
         if e.id == name:
@@ -119,10 +118,10 @@ def following(folder: Path) -> Exercise | None:
 
 
 def write(exercise: Exercise, folder: Path) -> Path:
-    """Write a learner's file; its path.
+    """Write a learner's file; returns its path.
 
     Raises:
-        UsageError: there is no such folder, or the file is there already.
+        UsageError: there is no such folder, or the file already exists.
     """
     if not folder.is_dir():
         raise UsageError(f"--into: there is no folder {folder}")
@@ -146,8 +145,8 @@ def check(
     """Check a learner's file in a separate process. Returns the fields of `check.Outcome` and, on a
     GPU, `timed`, rows of `compare`.
 
-    If a barrier is missing, a GPU may still give the right result. What is right on a GPU is
-    therefore checked without it too, in the emulator or Numba's simulator.
+    If a barrier is missing, a GPU may still give the right result. A kernel that is right on a GPU
+    is therefore also checked without it, in the emulator or Numba's simulator.
 
     Args:
         on_case: called with each case's id before it runs.
@@ -161,7 +160,7 @@ def check(
     if found["outcome"] == "right" and found["forgiving"]:
         strict = _judged(exercise, path, on_case, seconds, {"CUDA_VISIBLE_DEVICES": ""})
         if strict["outcome"] in ("wrong", "error"):
-            found = {**strict, "why": f"right on this GPU, by luck; without one {strict['why']}"}
+            found = {**strict, "why": f"right on this GPU by luck; without a GPU {strict['why']}"}
         elif strict["outcome"] == "right":
             found |= {name: strict[name] for name in ("unchecked", "counts", "counted_on")}
     kept = _state(folder)
@@ -248,7 +247,7 @@ def _judged(
         code = process.wait()
         last = (errors.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
         if code < 0:
-            last = f"the process was ended by {signal.Signals(-code).name}: an access far outside?"
+            last = f"the process was ended by {signal.Signals(-code).name}: access out of bounds?"
         return _ended(last, case)
     finally:
         if process.poll() is None:

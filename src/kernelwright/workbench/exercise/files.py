@@ -2,8 +2,8 @@
 planted in it.
 
 The rungs contain no markers. Python functions are found with `ast`, those of a .cu file by matching
-braces. Everything that the function does not refer to by name (the other direction's kernel, the
-plan) is omitted, and so is the rung's header, which says how it is done.
+braces. Code to which the function does not refer by name (the other direction's kernel, the plan)
+is omitted, and so is the rung's header, which explains the solution.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kernelwright.workbench.listing import rung_named
 from . import practice
 from .watched import COUNTERS
 
-WIDTH = 96  # of a comment's text
+WIDTH = 96  # width of a comment's text
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def source(exercise: Exercise) -> Source:
 
 
 def text(of: Source, *, solved: bool = False) -> str:
-    """The learner's initial file, or the same with the real bodies."""
+    """The learner's initial file or, if `solved`, the file with the real bodies."""
     whole = of.path.read_text(encoding="utf-8")
     head = _head(of)
     made = _cuda(of, whole, solved) if of.is_cuda else _python(of, whole, solved)
@@ -65,8 +65,8 @@ def text(of: Source, *, solved: bool = False) -> str:
 
 
 def unfinished(of: Source, theirs: str) -> str | None:
-    """Which function still has its initial body, or is missing; None if all are written. A file
-    that does not parse counts as written; running it reports the syntax error."""
+    """Why the file is unfinished: a function that still has its initial body or is missing; None if
+    all are written. A file that does not parse counts as written; running it reports the error."""
     start = text(of)
     for task in of.exercise.tasks:
         if not re.search(rf"\b{task.function}\b", theirs):
@@ -115,7 +115,7 @@ def _head(of: Source) -> str:
 
 
 def _begun(whole_body: str, task: Task, indent: str, comment: str, end: str) -> str:
-    """A body as the learner gets it: with its fault, or the given lines and a TODO."""
+    """The initial body: with a planted fault, or with the given lines and a TODO."""
     if task.planted:
         for right, wrong in task.planted:
             assert whole_body.count(right) == 1, f"{task.function}: {right!r}"
@@ -132,7 +132,7 @@ def _given(whole_body: str, task: Task) -> str:
     if not task.given:
         return ""
     at = whole_body.find(task.given)
-    assert at >= 0, f"{task.function}: its body does not hold {task.given!r}"
+    assert at >= 0, f"{task.function}: its body does not contain {task.given!r}"
     end = whole_body.find("\n", at + len(task.given))
     return whole_body[: end + 1]
 
@@ -141,8 +141,8 @@ def _given(whole_body: str, task: Task) -> str:
 
 
 def _python(of: Source, whole: str, solved: bool) -> str:
-    """Top-level statements that the functions refer to by name, in order, and those that use the
-    functions."""
+    """Top-level statements to which the functions refer by name, and those that use the functions,
+    in order."""
     tree = ast.parse(whole)
     lines = whole.splitlines(keepends=True)
     holding = [s for s in tree.body if {t.function for t in of.exercise.tasks} & _defined_in(s)]
@@ -203,7 +203,7 @@ def _statement(of: Source, whole: str, lines: list[str], s: ast.stmt, solved: bo
 
 
 def _import(s: ast.stmt, used: set[str], package: str) -> str:
-    """An import of what is used; a relative one by its full name."""
+    """An import reduced to the used names; a relative import gets its full name."""
     if isinstance(s, ast.ImportFrom):
         names = [a for a in s.names if (a.asname or a.name) in used]
         if not names:
@@ -232,7 +232,7 @@ def _defined_in(s: ast.stmt) -> set[str]:
 
 
 def _uses(s: ast.stmt) -> set[str]:
-    """Names that a statement reads. The first part of a dotted name suffices, since
+    """Names that a statement reads. The first part of a dotted name suffices, because
     `triton.language` is imported as `tl`."""
     return {n.id for n in ast.walk(s) if isinstance(n, ast.Name)}
 
@@ -248,7 +248,7 @@ def names_given(of: Source, theirs: str) -> list[str]:
 
 
 def _span(of: Source, whole: str, function: str) -> tuple[int, int] | None:
-    """Where a function's body starts and ends in a text, whole lines."""
+    """Where a function's body starts and ends in a text, in whole lines."""
     if of.is_cuda:
         return _cuda_span(whole, function)
     lines = whole.splitlines(keepends=True)
@@ -266,8 +266,8 @@ def _span(of: Source, whole: str, function: str) -> tuple[int, int] | None:
 
 
 def _cuda(of: Source, whole: str, solved: bool) -> str:
-    """The top-level pieces of a .cu file that the functions refer to by name, in order. A function
-    that only a removed body calls goes with it."""
+    """The top-level pieces of a .cu file to which the functions refer by name, in order. A function
+    that only a removed body calls is removed too."""
     for task in () if solved else of.exercise.tasks:
         span = _cuda_span(whole, task.function)
         assert span, task.function
@@ -284,7 +284,7 @@ def _cuda(of: Source, whole: str, solved: bool) -> str:
 
 def _pieces(whole: str) -> list[tuple[str | None, str]]:
     """(name of the function or None, text) of each top-level piece; the first is the header.
-    Comments and blank lines go with what follows them."""
+    Comments and blank lines belong to the piece after them."""
     lines = whole.splitlines(keepends=True)
     codes = _masked(whole).splitlines(keepends=True)
     start = next((i for i, line in enumerate(lines) if not line.startswith("//")), len(lines))
@@ -307,8 +307,8 @@ def _function(piece: str) -> str | None:
 
 
 def _cuda_span(whole: str, function: str) -> tuple[int, int] | None:
-    """Where a function's body starts and ends, between its braces; the end of the text where they
-    do not match."""
+    """Where a function's body starts and ends, between its braces; the end of the text if they do
+    not match."""
     masked, at = _masked(whole), 0
     for name, piece in _pieces(whole):
         if name == function:
@@ -328,8 +328,8 @@ def _masked(whole: str) -> str:
 
 
 def matching(masked: str, start: int, pair: str) -> int:
-    """The position at which the bracket opened at `start` closes; the end of the text if it does
-    not."""
+    """The position at which the bracket opened at `start` closes; the end of the text if it is not
+    closed."""
     depth = 0
     for i in range(start, len(masked)):
         depth += (masked[i] == pair[0]) - (masked[i] == pair[1])

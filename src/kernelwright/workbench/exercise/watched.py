@@ -29,12 +29,12 @@ from kernelwright.workbench.verify.candidate import map_tensors
 from kernelwright.workbench.verify.coverage import LIMIT
 from kernelwright.workbench.verify.cuda_kernels import specs_of_case
 
-MOST_FINDINGS = 3  # that are shown: others follow from the first
+MOST_FINDINGS = 3  # findings that are shown; others usually follow from the first
 
 
 @dataclass(frozen=True)
 class Counter:
-    """What is counted in a launch, with the lines of the rung; over all launches of a call, or per
+    """What is counted in a launch, by line of the rung: summed over all launches of a call, or per
     element of its input."""
 
     unit: str
@@ -44,7 +44,7 @@ class Counter:
 
 @dataclass(frozen=True)
 class Count:
-    """A counter's value, the target, and the line with the largest part of it."""
+    """A counter's value, its target, and the line that contributes most."""
 
     unit: str
     value: float
@@ -79,10 +79,10 @@ COUNTERS = {
 
 
 def set_up() -> None:
-    """Build what every first check needs: the emulator, its headers and its observers.
+    """Build what a first check needs: the emulator, its headers and its observers.
 
     Raises:
-        ToolchainError: there is no compiler for it.
+        ToolchainError: there is no C++ compiler.
     """
     if why := emulator.missing("watched"):
         raise ToolchainError(why)
@@ -95,7 +95,7 @@ def set_up() -> None:
 
 
 def missing(rung: Rung) -> str | None:
-    """Why a rung is not checked here, or None."""
+    """Why a rung cannot be checked, or None."""
     if rung.backend != "cuda":
         return f"races and counters are found in CUDA C++ only, not in {rung.backend}"
     return emulator.missing("watched")
@@ -114,8 +114,8 @@ def findings(ladder: Ladder, rung: Rung, case: Case) -> list[str]:
 
 
 def cases(ladder: Ladder, rung: Rung) -> tuple[Case, ...]:
-    """The inputs that the checks watch: the two that move most, of ordinary values, in float32 and
-    with few parameters if possible."""
+    """The inputs that the checks run: the two that move most bytes, with ordinary values, in
+    float32 and with few parameters if possible."""
     plain = (
         c
         for c in ladder.operator.cases
@@ -142,7 +142,7 @@ def _moved(ladder: Ladder, case: Case) -> int:
 def counted(
     ladder: Ladder, rung: Rung, case: Case, targets: tuple[Target, ...]
 ) -> tuple[Count, ...]:
-    """The counters on a case."""
+    """The values of the counters on a case."""
     made = ladder.operator.inputs(case, "cpu")
     args = ladder.operator.with_defaults(made)
     args = map_tensors(args, lambda t: apart(t, "cpu"))

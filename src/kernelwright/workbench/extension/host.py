@@ -1,4 +1,4 @@
-"""The C++ of a project: which calls it serves, what it allocates, what it launches.
+"""The C++ code of a project: the supported calls, the allocations and the launches.
 
 A plan holds the numbers of one case. Each case becomes one `if` of operator.cpp, which compares a
 call with the case, and one `case` of launch.cu and of launch_nvrtc.cpp.
@@ -30,11 +30,11 @@ CPP = {
 }  # fmt: skip
 #: C types of kernel arguments that are numbers.
 NUMBER = {"i32": "int", "i64": "long long", "f32": "float", "f64": "double"}
-STATIC_SHARED = 48 << 10  # bytes of shared memory that a block may have without asking
+STATIC_SHARED = 48 << 10  # bytes of shared memory per block without opting in
 
 
 class CannotExtend(UserError, ValueError):
-    """No project can be made of the rung; the message says why."""
+    """No project can be made from the rung; the message states the reason."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Served:
 
 
 def refusal(op: Operator, plan: Plan) -> str | None:
-    """Why no host code is written for a plan, or None."""
+    """Why no host code can be written for a plan, or None."""
     if op.mutated:
         return f"it changes {', '.join(op.mutated)}"
     for a in op.args:
@@ -99,7 +99,7 @@ def launches(
 
 
 def by_nvcc(step: Launch, values: list[str]) -> str:
-    """A launch with <<<...>>>, or with attributes where it has some."""
+    """A launch with <<<...>>>, or with cudaLaunchKernelEx if it has attributes."""
     kernel, where = _kernel(step), f"{_dim3(step.grid)}, {_dim3(step.block)}, {step.shared}, stream"
     lines: list[str] = []
     if step.shared > STATIC_SHARED:
@@ -114,7 +114,7 @@ def by_nvcc(step: Launch, values: list[str]) -> str:
 
 
 def by_driver(step: Launch, values: list[str]) -> str:
-    """A launch of a kernel by its name, which takes the addresses of the arguments."""
+    """A launch of a kernel by name, which takes the addresses of the arguments."""
     kernel = _kernel(step)
     held = " ".join(f"auto v{i} = {v};" for i, v in enumerate(values))
     taken = ", ".join(f"&v{i}" for i in range(len(values)))
@@ -127,7 +127,7 @@ def by_driver(step: Launch, values: list[str]) -> str:
 
 
 def _kind(op: Operator, a: Arg) -> str:
-    """An argument's type in the schema, whose parser takes dtypes for integers."""
+    """An argument's type in the schema; the schema's parser reports dtypes as integers."""
     return "ScalarType?" if f"ScalarType? {a.name}" in op.schema else a.kind
 
 
@@ -174,7 +174,7 @@ def _condition(op: Operator, i: int, s: Served) -> str:
 
 
 def _test(a: Arg, s: Served) -> str | None:
-    """Whether an argument is the case's; None for a number that kernels read at each call."""
+    """Source of a test that an argument is the case's; None for numbers read at each call."""
     value, name = s.args[a.name], a.name
     if isinstance(value, TensorSpec):
         of = f"*{name}" if a.kind == "Tensor?" else name
@@ -204,7 +204,7 @@ def _allocation(i: int, s: Served) -> str:
 
 
 def _alignment(a: Arg) -> str:
-    """Kernels read 16 bytes at a time, where a view may not begin."""
+    """A check of a view's alignment, because kernels read 16 bytes at a time."""
     return (
         f"  TORCH_CHECK(reinterpret_cast<uintptr_t>({_address(a)}) % 16 == 0,\n"
         f'              "{a.name}: must begin at a multiple of 16 bytes: pass a clone of it");'

@@ -1,5 +1,5 @@
-"""`kernelwright extension`: writes a project around a rung's unmodified .cu that needs PyTorch
-alone: binding, fake, gradient, test, and five ways to build it."""
+"""`kernelwright extension`: writes a project around a rung's unmodified .cu file that needs only
+PyTorch: binding, fake, gradient, test, and five ways to build it."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from .host import CannotExtend, Served
 STYLES = ("inline", "load", "setuptools", "cmake", "nvrtc")
 TEMPLATES = Path(__file__).with_name("templates")
 HOME = "https://github.com/kernelwright/kernelwright"
-#: Elements of the largest case whose integer arguments are made to see how large they are.
+#: Elements of the largest case whose integer arguments are made to find their largest value.
 DRAWN = 1 << 26
 
 
 def write(
     found: Ladder, rung: Rung, style: str, into: Path, cases: Sequence[Case] = ()
 ) -> list[Path]:
-    """Write the project into a new folder; the paths that were written.
+    """Write the project into a new folder; returns the paths that were written.
 
     Args:
-        style: one of STYLES, which importing the project builds by.
-        cases: the calls that it serves; by default the smallest bench case of each dtype.
+        style: one of STYLES: how the project is built when it is imported.
+        cases: the calls that it supports; by default the smallest bench case of each dtype.
 
     Raises:
-        CannotExtend: naming what the rung has that host code cannot be written for, or the folder.
+        CannotExtend: a feature of the rung is not supported, or the folder cannot be used.
     """
     if rung.backend != "cuda":
         raise CannotExtend(f"{found.name}.{rung.name}: is a {rung.backend} rung, not CUDA C++")
     if not into.name.isidentifier():
-        raise CannotExtend(f"-o: {into.name!r} is imported, so it must be a Python name")
+        raise CannotExtend(f"-o: {into.name!r} must be a Python name, because it is imported")
     if into.exists() and any(into.iterdir()):
         raise CannotExtend(f"-o: {into} exists already and is not empty")
     served = [_served(found, rung, c) for c in cases or _usual(found, rung)]
@@ -102,7 +102,7 @@ def write(
 
 
 def _usual(found: Ladder, rung: Rung) -> list[Case]:
-    """The smallest bench case of each dtype that the rung takes."""
+    """The smallest bench case of each dtype that the rung supports."""
     smallest: dict[torch.dtype, Case] = {}
     for case in sorted(found.operator.cases, key=lambda c: c.numel):
         if case.use == "bench" and case.dtype not in smallest and takes(found, rung, case):
@@ -115,7 +115,7 @@ def _usual(found: Ladder, rung: Rung) -> list[Case]:
 
 
 def takes(found: Ladder, rung: Rung, case: Case) -> bool:
-    """Whether a rung takes a case's arguments as they are."""
+    """Whether a rung supports a case's arguments without copying them."""
     specs, copies = normalise(found.operator.layout, _specs(found.operator, case))
     return not copies and unsupported(rung, specs, here()) is None
 
@@ -132,7 +132,7 @@ def _served(found: Ladder, rung: Rung, case: Case) -> Served:
         raise CannotExtend(f"--case {case.id}: {', '.join(copies)} would be copied before the call")
     why = unsupported(rung, specs, here())
     if why:
-        raise CannotExtend(f"--case {case.id}: {title} does not take it: {why}")
+        raise CannotExtend(f"--case {case.id}: {title} does not support it: {why}")
     gpu = gpu_of(here()) or H200
     plan = entry_of(found, rung)(gpu, config_of(found, rung, gpu, specs), **specs)
     if why := host.refusal(op, plan):
@@ -153,12 +153,12 @@ def _copied(source: Path, into: Path) -> Path:
 
 
 def _place(of: Path, into: Path) -> Path:
-    """Where a file or folder of the package stands in the project: at the same place within."""
+    """The path in the project of a file or folder of the package: the same relative path."""
     return into / of.resolve().relative_to(PACKAGE)
 
 
 def _differentiable(found: Ladder) -> bool:
-    """Whether it is a forward whose backward is a ladder."""
+    """Whether a ladder is a forward that has a ladder for its backward."""
     try:
         return bool(ladder(f"{found.name}.backward"))
     except UnknownOperator:

@@ -1,4 +1,4 @@
-"""The source of a function with everything of this package that it is written with."""
+"""The source of a function with all definitions of this package that it uses."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PLAIN = (bool, int, float, str, torch.dtype)
 
 
 def source_of(function: Any, name: str) -> str:
-    """A module that defines `function` as `name`, and imports nothing but PyTorch and the standard
+    """A module that defines `function` as `name`, and imports only PyTorch and the standard
     library.
 
     Raises:
-        CannotExtend: naming what it is written with that is no function, module or plain value.
+        CannotExtend: it uses something other than functions, modules and plain values.
     """
     if not _ours(function):
         return (
@@ -39,10 +39,10 @@ class _Found:
         self.imports, self.definitions = imports, definitions
 
     def follow(self, function: FunctionType, name: str) -> None:
-        """Add a function's definition behind those that it needs."""
+        """Add a function's definition after those that it needs."""
         if name in self.definitions:
             return
-        self.definitions[name] = ""  # one that calls itself
+        self.definitions[name] = ""  # for recursive functions
         for used in _names(function):
             if used in function.__globals__:
                 self._value(used, function.__globals__[used])
@@ -64,7 +64,7 @@ class _Found:
 
 
 def _names(function: FunctionType) -> list[str]:
-    """Global names that a function uses, its inner functions' and its decorators' too."""
+    """Global names that a function uses, including in inner functions and decorators."""
     codes, names = [function.__code__], list[str]()
     for code in codes:
         names += code.co_names

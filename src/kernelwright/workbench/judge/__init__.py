@@ -1,1 +1,1 @@
-"""Judging a kernel that is not ours."""
+"""Judging kernels that are not part of this package."""

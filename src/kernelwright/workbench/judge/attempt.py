@@ -1,4 +1,4 @@
-"""One kernel on one input: what the checks say, what it raises, and how bad that is."""
+"""One kernel on one input: the results of the checks, what it raises, and how severe that is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .checks import ASKED, LAYOUT, RACES
 from .sandbox.sandbox import Failed
 from .verdict import CaseOutcome
 
-SEEDS = (1, 2, 3)  # of other values that a refused input is tried with
+SEEDS = (1, 2, 3)  # of other values, with which a rejected input is tried again
 
 
 def attempt(
@@ -22,10 +22,10 @@ def attempt(
     """Judge a kernel on a case.
 
     Args:
-        thorough: run every check, not only those that take one call.
-        strict: other strides than PyTorch's are a failure, and so is an exception on an input
-            without elements.
-        checked: by check, on how many cases it has run; this one is added.
+        thorough: whether to run every check, or only those that need a single call.
+        strict: whether strides that differ from PyTorch's, and exceptions on inputs without
+            elements, are failures.
+        checked: on how many cases each check has run; this case is added.
 
     Raises:
         Died: its process has ended.
@@ -52,7 +52,7 @@ def _checked(
         return blank
     check, why = found
     if check == "graph replay" and why.startswith(UNCAPTURED):
-        return replace(blank, capture=why)  # a property, and no fault
+        return replace(blank, capture=why)  # a property, not a fault
     if check == LAYOUT.name and not strict:
         return replace(blank, layout=why)
     return replace(blank, outcome="wrong", check=check, why=why, kind=_kind(trial, check))
@@ -64,7 +64,7 @@ def _kind(trial: Trial, check: str) -> str:
     if not trial.case.numel:
         return "edge case"
     if check == "value":
-        # no error could be measured: NaN or infinity stands where it should not
+        # no error could be measured if NaN or infinity is at a wrong place
         return "numerics" if trial.verdicts and trial.verdicts[-1].error else "special"
     return "numerics" if check == "properties" else "behaviour"
 
@@ -84,8 +84,8 @@ def _raised(blank: CaseOutcome, trial: Trial, strict: bool, e: Failed) -> CaseOu
 
 
 def _accepted(trial: Trial) -> str:
-    """Values that a kernel takes in place of those that it has refused, in words, or ""."""
-    if "first" in trial.__dict__:  # refused later, in another check
+    """The kind of values that a kernel accepts in place of rejected ones, in words, or ""."""
+    if "first" in trial.__dict__:  # rejected later, in another check
         return "other values"
     probes = [(seed, values) for values in ("normal", "constant") for seed in SEEDS]
     for seed, values in probes:

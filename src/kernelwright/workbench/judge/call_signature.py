@@ -15,11 +15,11 @@ from .spec import Subject
 def binding(
     subject: Subject, parameters: list[dict[str, Any]] | None, autograd: bool
 ) -> tuple[Callable[[dict[str, Any]], dict[str, Any]], dict[str, Any]]:
-    """(how a function is called with an operator's arguments, the values that it must be held to
-    because it takes no such argument).
+    """(how a function is called with an operator's arguments, the fixed values of the arguments
+    that it does not take).
 
     Raises:
-        UsageError: it takes more than there is, or less than the tensors.
+        UsageError: it takes more arguments than there are, or fewer than the tensors.
     """
     op = subject.operator
     names = [a.name for a in op.args]
@@ -36,7 +36,7 @@ def binding(
         if alike:
             taken = [n for n in names if n in {p["name"] for p in known}]
             positional = [n for n in positional if n in names]
-            # by position as long as the order is the same, by name from there on
+            # by position as long as the order is the same, then by name
             order = [n for n, m in zip(taken, positional, strict=False) if n == m]
             by_name = set(taken) - set(order)
         else:
@@ -64,12 +64,12 @@ def binding(
 
 
 def value_of(subject: Subject, case: Case, name: str) -> Any:
-    """What a case gives an argument: its parameter, or the schema's default."""
+    """An argument's value in a case: the case's parameter, or the schema's default."""
     default = next((a.default for a in subject.operator.args if a.name == name), None)
     return case.param(name, default)
 
 
 def _usual(subject: Subject, name: str) -> Any:
-    """The value that most cases give an argument."""
+    """The value of an argument in most cases."""
     values = Counter(value_of(subject, c, name) for c in subject.operator.cases)
     return values.most_common(1)[0][0]

@@ -1,4 +1,4 @@
-"""Which inputs a kernel is judged on, and whether what ran is enough for a verdict.
+"""Which inputs a kernel is judged on, and whether enough of them ran for a verdict.
 
 Without a GPU the size of an input is limited by the bytes and operations of a call, not by the
 product of its dimensions: a product of two 1000x1000 matrices is small, though M*N*K is 10**9.
@@ -22,31 +22,31 @@ from .call_signature import value_of
 from .spec import Subject
 from .verdict import CaseOutcome
 
-#: Bytes moved and operations of the largest call that is tried without a GPU, by what the kernel is
-#: written in: Triton is interpreted, Numba simulated and CUDA C++ emulated.
+#: Bytes moved and operations of the largest call that is tried without a GPU, by the kernel's
+#: language: Triton is interpreted, Numba simulated and CUDA C++ emulated.
 LARGEST = {
     "triton": (2**21, 2**30),
     "numba": (2**11, 2**14),
     "cuda": (2**22, 2**27),
     "": (2**22, 2**32),
 }
-#: Fewer elements than this in the arguments and results of a call show little.
+#: Calls with at most this many elements in arguments and results prove little.
 TRIVIAL = 64
-#: Inputs of more elements than `TRIVIAL` that must pass before a kernel is called right.
+#: Inputs of more elements than `TRIVIAL` that must pass for the verdict "right".
 ENOUGH = 2
-#: The first and the last dimension of the larger inputs, aligned to vectors and not.
+#: The first and the last dimension of the larger inputs, with and without vector alignment.
 ROWS, COLUMNS = (4112, 4099), (1280, 1283)
-FREE = (1, 6, 33, 1027)  # sizes of the dimensions that a kernel declares as any
-NARROW = 40  # elements of their other dimensions
+FREE = (1, 6, 33, 1027)  # sizes used for dimensions that a kernel declares as arbitrary
+NARROW = 40  # maximum number of elements in their other dimensions
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The cases of an operator that one kernel is judged on.
+    """The cases of an operator on which one kernel is judged.
 
     Attributes:
-        held: arguments that the kernel does not take, and their values.
-        languages: that its file has imported; "cuda" for a .cu.
+        held: arguments that the kernel does not take, and their fixed values.
+        languages: the kernel languages that its file has imported; "cuda" for a .cu.
     """
 
     subject: Subject
@@ -55,10 +55,10 @@ class Selection:
     languages: tuple[str, ...]
 
     def cases(self, ids: list[str] | None, left_out: Counter[str]) -> list[Case]:
-        """The cases to try, smallest first; what is left out is counted by its reason.
+        """The cases to try, smallest first; omitted cases are counted by reason in `left_out`.
 
         Raises:
-            UsageError: an id of no case.
+            UsageError: an id is not that of a case.
         """
         op = self.subject.operator
         if ids:
@@ -90,7 +90,7 @@ class Selection:
         most, operations = LARGEST[language]
         moved, work = size_of(self.subject, case)
         if moved > most or work > operations:
-            return f"more than {most >> 10} KiB or {operations:.0e} operations: on a GPU"
+            return f"more than {most >> 10} KiB or {operations:.0e} operations: needs a GPU"
         return None
 
     def shortage(self, outcomes: Iterable[CaseOutcome], ids: list[str] | None) -> str:
@@ -112,12 +112,12 @@ class Selection:
         return ""
 
     def elements(self, case: Case) -> int:
-        """Of the arguments and results of a call."""
+        """The number of elements in the arguments and results of a call."""
         return size_of(self.subject, case)[0] // case.dtype.itemsize
 
 
 def _nothing(outcomes: list[CaseOutcome]) -> str:
-    """Why no input passed, of a kernel that fails on none."""
+    """Why no input passed, for a kernel that failed on none."""
     unable = [o for o in outcomes if o.outcome == "unable"]
     if unable:
         return f"it cannot be judged here: {unable[0].why}"
@@ -127,12 +127,12 @@ def _nothing(outcomes: list[CaseOutcome]) -> str:
 
 
 def size_of(subject: Subject, case: Case) -> tuple[int, int]:
-    """Bytes that a call must move, and its operations."""
+    """(bytes that a call must move, its operations)."""
     op = subject.operator
     try:
         args = subject.of(op.inputs(case, "meta"))
     except (RuntimeError, NotImplementedError, TypeError):
-        # a user's spec that makes real values: each dimension counts as one of a product
+        # a user's spec that makes real tensors: estimate a product over all dimensions
         return 2 * case.numel * case.dtype.itemsize, case.numel
     specs, _ = normalise(op.layout, specs_of(args))
     cost = op.cost(**specs)
@@ -140,8 +140,8 @@ def size_of(subject: Subject, case: Case) -> tuple[int, int]:
 
 
 def thorough(cases: list[Case]) -> list[Case]:
-    """The cases that run every check: of each dtype and layout the first of some size, and of
-    each set of parameters."""
+    """The cases that run every check: for each dtype and layout the first that is large enough, and
+    the first for each set of parameters."""
     kept: list[Case] = []
     seen: set[Any] = set()
     for c in cases:
@@ -153,8 +153,8 @@ def thorough(cases: list[Case]) -> list[Case]:
 
 
 def with_larger_cases(subject: Subject) -> Subject:
-    """The operator with inputs besides its own: more than 4,096 rows and more than 1,024 columns,
-    aligned and not, and rows that hold infinities of both signs."""
+    """The operator with further inputs: more than 4,096 rows and more than 1,024 columns, aligned
+    and not, and rows that contain infinities of both signs."""
     own = subject.operator.cases
     plain = [
         c for c in own
@@ -174,8 +174,8 @@ def with_larger_cases(subject: Subject) -> Subject:
 
 
 def with_declared_shapes(subject: Subject, shapes: list[list[int | None]]) -> Subject:
-    """The operator with inputs of the shapes that a kernel declares, None for any size, and of
-    no others."""
+    """The operator with inputs only of the shapes that a kernel declares; None stands for any
+    size."""
     own = subject.operator.cases
     kept = [c for c in own if any(_within(c.shape, s) for s in shapes)]
     more: list[Case] = []
@@ -201,7 +201,7 @@ def _within(shape: tuple[int, ...], declared: list[int | None]) -> bool:
 
 
 def _possible(subject: Subject, case: Case) -> bool:
-    """Whether PyTorch's own operator takes a case that was made from another."""
+    """Whether PyTorch's own operator supports a case that was made from another."""
     args = subject.of(subject.operator.inputs(case, "cpu"))
     try:
         subject.native(*args.values())

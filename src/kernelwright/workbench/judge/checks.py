@@ -1,4 +1,4 @@
-"""The checks of a judged kernel: those that rungs pass, and some that only a stranger needs."""
+"""The checks of a judged kernel: those of rungs, and some that only foreign code needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .sandbox.sandbox import Died, Failed
 
 
 def layout(trial: Trial) -> str | None:
-    """A result has the strides that the operator promises, those of PyTorch's result, or is
+    """A result has the strides that the operator specifies or those of PyTorch's result, or it is
     contiguous."""
     op, run = trial.operator, trial.first
     specs, _ = normalise(op.layout, specs_of(run.fenced.args))
@@ -34,7 +34,7 @@ def layout(trial: Trial) -> str | None:
 
 def races_and_bounds(trial: Trial) -> str | None:
     """No two threads race, no access is out of bounds, nothing uninitialized is read, and all
-    threads reach a barrier (CUDA C++ without a GPU)."""
+    threads reach each barrier (CUDA C++ without a GPU)."""
     place = trial.place
     assert isinstance(place, There)
     if not place.watchable or trial.case.numel > WATCHED:
@@ -44,8 +44,8 @@ def races_and_bounds(trial: Trial) -> str | None:
 
 
 def only_read(trial: Trial) -> str | None:
-    """Arguments are not written during a call, not even to be restored at its end: their memory is
-    read-only. On a GPU, where it cannot be, by the version counters of PyTorch's operators."""
+    """Arguments are not written during a call, not even if they are restored at its end. Without a
+    GPU their memory is read-only; on a GPU, the version counters of PyTorch's operators show it."""
     place = trial.place
     assert isinstance(place, There)
     if not place.lockable:
@@ -60,8 +60,8 @@ def only_read(trial: Trial) -> str | None:
 
 
 def tail_changed(trial: Trial) -> str | None:
-    """Other values in the last eighth of each argument, at the same address: no result was kept by
-    the first values of an argument."""
+    """Results are right after only the last eighth of each argument has changed, at the same
+    address: no result is cached by the first values of an argument."""
     want = trial.expected(tail=1)
     fenced = trial.fence()
     trial.run(fenced)
@@ -70,7 +70,7 @@ def tail_changed(trial: Trial) -> str | None:
 
 
 def another_shape(trial: Trial) -> str | None:
-    """After a call of one shape, a call of another that it takes, and then the first again."""
+    """A call of one shape is right again after a call of another supported shape."""
     place = trial.place
     assert isinstance(place, There)
     while (other := trial.candidate.sibling(trial.case)) is not None:
@@ -79,7 +79,7 @@ def another_shape(trial: Trial) -> str | None:
         except Failed as e:
             if not (e.refused or e.unable) or other.id in place.refused:
                 raise
-        trial.run(trial.fence(seed=1))  # this shape is still taken: the other one was refused
+        trial.run(trial.fence(seed=1))  # this shape is still accepted; the other one was rejected
         place.refused.add(other.id)
     return None
 
@@ -95,7 +95,7 @@ _INSTEAD = {"another shape": Check("another shape", another_shape, again=True)}
 
 
 def _asked() -> tuple[Check, ...]:
-    """A user's function has no fake to be compared with."""
+    """The checks without that of the fake, which a user's function does not have."""
     found = [RACES]
     for check in CHECKS:
         found += [_INSTEAD.get(check.name, check)] if check.name != "fake" else []
@@ -105,12 +105,12 @@ def _asked() -> tuple[Check, ...]:
 
 ASKED = _asked()
 
-#: What a check asks that is no function of a trial.
+#: The description of a check that is not a function of a trial.
 REFUSAL = "An input may be refused by its shape, dtype, device and layout, not by its values"
 
 
 def meaning(check: str) -> str:
-    """What a check asks: the first sentence of its description."""
+    """What a check verifies: the first sentence of its description."""
     if check == "refusal":
         return REFUSAL
     found = next((c for c in ASKED if c.name == check), None)

@@ -5,8 +5,8 @@ solution is a class `ModelNew`. GPU MODE: a folder with `task.yml` and a referen
 `generate_input(**test)` and `ref_kernel(data)`; a solution is a function `custom_kernel(data)`.
 
 The shapes of these problems are fixed, so no other inputs are made. Their values are drawn again
-for each check, from a seed that the kernel cannot foresee. PyTorch's result is that of the
-reference; the exact one is the reference in float64.
+for each check, from a seed that the kernel cannot predict. PyTorch's result is that of the
+reference; the exact result is that of the reference in float64.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from kernelwright.workbench.verify.candidate import is_tensor, map_tensors
 
 from .on_cpu import on_cpu
 
-#: PyTorch's generator takes no larger seed everywhere.
+#: The largest seed that PyTorch's generators accept on all platforms.
 SEEDS = 2**31 - 1
-TIMED = ("timed", True)  # the parameter of the cases that are timed
+TIMED = ("timed", True)  # the parameter that marks the cases to be timed
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,11 @@ class Problem:
     """A problem of a collection.
 
     Attributes:
-        make: the arguments of the reference, in order, from a case and a device ("cpu", "cuda").
-        run: the reference, of the arguments.
-        cases: what is judged and timed.
-        solution: how the process of a kernel calls a solution, as `formats_run.solution` takes it.
+        make: returns the arguments of the reference, in order, for a case and a device ("cpu",
+            "cuda").
+        run: calls the reference with the arguments.
+        cases: the cases to judge and time.
+        solution: how the kernel's process calls a solution; see `sandbox.loading.solution`.
     """
 
     make: Callable[[Case, str], list[Any]]
@@ -59,7 +60,7 @@ def is_gpu_mode(module: ModuleType) -> bool:
 
 
 def kernelbench(module: ModuleType, path: Path) -> Problem:
-    """A file of KernelBench's."""
+    """The problem in a KernelBench file."""
     models: dict[tuple[torch.dtype, str], torch.nn.Module] = {}
     init = getattr(module, "get_init_inputs", list)
 
@@ -91,7 +92,7 @@ def kernelbench(module: ModuleType, path: Path) -> Problem:
 
 
 def gpu_mode(module: ModuleType, path: Path, task: Path) -> Problem:
-    """A reference of GPU MODE's and its task."""
+    """The problem in a GPU MODE reference and its task."""
     known: dict[str, dict[str, Any]] = {}
 
     def make(case: Case, device: str) -> list[Any]:
@@ -161,17 +162,21 @@ def _value(text: str) -> Any:
 
 
 def operator_of(problem: Problem, name: str, source: str) -> Operator:
-    """The problem as an operator: its arguments are numbered, those that the reference changes
-    are results as well."""
+    """The problem as an operator: its arguments are numbered, and those that the reference changes
+    are also results."""
     shown = problem.make(problem.cases[0], "cpu")
     names = [f"x{i}" for i in range(len(shown))]
     args = map_tensors(dict(zip(names, shown, strict=True)), torch.clone)
     before = map_tensors(args, torch.clone)
+    versions = {n: v._version for n, v in args.items() if is_tensor(v)}
     out = problem.run([*args.values()])
     results = _results(out, [*args.values()])
+    # Memory that nothing has initialized may already hold the result: then only the version tells.
     changed = [
         n for n, v in args.items()
-        if is_tensor(v) and not torch.equal(torch.nan_to_num(v), torch.nan_to_num(before[n]))
+        if is_tensor(v)
+        and (v._version != versions[n]
+             or not torch.equal(torch.nan_to_num(v), torch.nan_to_num(before[n])))
     ]  # fmt: skip
     listed = [_declared(n, v, n in changed) for n, v in args.items()]
     given = ", ".join("Tensor y" if len(results) == 1 else f"Tensor y{i}"
@@ -210,7 +215,7 @@ def operator_of(problem: Problem, name: str, source: str) -> Operator:
 
 
 def native_of(problem: Problem) -> Callable[..., Any]:
-    """The reference in the arguments' own dtypes, of the arguments in order."""
+    """The reference in the arguments' own dtypes; it takes the arguments in order."""
 
     def native(*values: Any) -> Any:
         got = _results(problem.run([*values]), [*values])
@@ -220,7 +225,7 @@ def native_of(problem: Problem) -> Callable[..., Any]:
 
 
 def _results(out: Any, args: list[Any]) -> tuple[torch.Tensor, ...]:
-    """What is returned and is no argument: an argument that was filled is a result already."""
+    """The returned tensors that are not arguments; changed arguments are results already."""
     listed = out if isinstance(out, (tuple, list)) else (out,)
     known = {t.untyped_storage().data_ptr() for t in args if is_tensor(t) and t.numel()}
     return tuple(

@@ -1,11 +1,11 @@
-"""The truth about anybody's kernel: is it right, on which inputs, and what does it cost?
+"""Judges a user's kernel: is it right, on which inputs, and what does it cost?
 
     from kernelwright.workbench.judge.judge import judge
     verdict = judge("my_kernel.py:fn", "softmax")
     verdict.outcome, verdict.smallest, verdict.exit_code
 
-The kernel runs in a process of its own (`sandbox`); the checks are those that rungs pass
-(`checks`), and they run here.
+The kernel runs in a separate process (`sandbox`); the checks are those of rungs (`checks`) and run
+in this process.
 """
 
 from __future__ import annotations
@@ -47,29 +47,29 @@ def judge(
     """Judge a Python function of tensors for correctness, in a separate process.
 
     Args:
-        target: "my_kernel.py:fn"; it is called with the operator's arguments, by name where its
-            parameter names match, by position otherwise.
-        what: what it claims to be: an operator's name ("softmax", "softmax.backward"), the path
-            of a spec (see `subject`), a ladder, or a `Subject`.
-        autograd: the gradients that autograd finds through it are judged instead of its results.
-        make: `fn()` makes the kernel; it is not the kernel.
+        target: "my_kernel.py:fn"; it is called with the operator's arguments, by name if its
+            parameter names match, else by position.
+        what: what it should compute: an operator's name ("softmax", "softmax.backward"), the path
+            of a spec (see `spec`), a ladder, or a `Subject`.
+        autograd: whether to judge the gradients that autograd computes with it, not its results.
+        make: whether `fn()` returns the kernel, instead of being the kernel.
         cases: ids; by default every case that this machine can run.
         seed: input seed, to repeat a run (default: random).
-        deterministic: equal inputs must give equal bits.
-        strict: other strides than PyTorch's, and an exception on an input without elements, are
-            failures and not notes.
+        deterministic: whether equal inputs must give bitwise equal results.
+        strict: whether strides that differ from PyTorch's, and exceptions on inputs without
+            elements, are failures instead of notes.
         launch: how the kernel of a .cu is launched (see `launch_file`).
         describe: also determine what it compiles to, its launches and memory and, on a GPU, its
             times.
-        quick: time one case only, with few samples.
-        box: a process to judge in, of several kernels one after the other; a new one by default.
+        quick: time only one case, with few samples.
+        box: the process to judge in, which may be reused for several kernels; by default a new one.
 
     Returns:
         A `Verdict`: JSON-able by `as_json()`, with its `exit_code`.
 
     Raises:
-        UsageError: the file, the function or the spec is none, or the arguments do not fit.
-            UnknownOperator: an unknown name; the message lists the known ones.
+        UsageError: the file, the function or the spec does not exist, or the arguments do not
+            match. UnknownOperator: an unknown name; the message lists the known ones.
     """
     asked = Target.of(target)
     subject = what if isinstance(what, Subject) else subject_of(what)

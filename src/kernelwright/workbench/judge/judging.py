@@ -29,10 +29,10 @@ from .spec import Subject, first_results
 from .target import Target
 from .verdict import CaseOutcome, Verdict
 
-SETS = 8  # of arguments and results that a check has at a time, with room to move
-UNABLE = 2  # inputs in a row that cannot be judged here, after which no further one is tried
+SETS = 8  # sets of arguments and results that a check holds at a time, with a margin
+UNABLE = 2  # consecutive inputs that cannot be judged here before no further one is tried
 REVIVALS = 3  # crashes of its process after which a kernel is no longer run
-SIBLING = 2**14  # elements of the largest other shape that a kernel is called with in between
+SIBLING = 2**14  # elements of the largest other shape used between two calls
 
 
 class CannotJudge(UserError):
@@ -106,7 +106,7 @@ class Judging:
         self.selection = Selection(self.subject, self.held, self.device, languages)
 
     def _unwatched(self) -> str | None:
-        """Why the emulator's checks do not watch a kernel of a .cu, or ""; None of any other."""
+        """Why the emulator's checks do not run for a kernel of a .cu, or ""; None for others."""
         if not self.launch:
             return None
         if self.device.type == "cuda":
@@ -149,7 +149,7 @@ class Judging:
         )
 
     def described(self, verdict: Verdict, ids: list[str] | None) -> Verdict:
-        """The verdict with what a kernel that is right costs and compiles to."""
+        """The verdict with the costs and static properties of a kernel that is right."""
         wrong = bool(verdict.failures)
         none = "only correct kernels are timed" if wrong else "not timed: no input could run"
         if self.dead:
@@ -157,9 +157,9 @@ class Judging:
             return replace(verdict, no_kernels=gone, no_costs=gone, no_times=none)
         probe = next((c for c in self._probes() if c.id in {o.case for o in verdict.passed}), None)
         if probe is None:
-            some = "not available: it is right on no input of more than 32 elements"
+            some = "not available: it is not right on any input of more than 32 elements"
             if verdict.passed and not wrong:
-                none = "not timed: it is right on no input of more than 32 elements"
+                none = "not timed: it is not right on any input of more than 32 elements"
             return replace(verdict, no_kernels=some, no_costs=some, no_times=none)
         found = static_info.found(self.box, self._trial(probe), self.target, self.limits)
         verdict = replace(verdict, **found)
@@ -172,8 +172,8 @@ class Judging:
         return self.with_times(verdict, ids)
 
     def with_times(self, verdict: Verdict, ids: list[str] | None) -> Verdict:
-        """The verdict with its times, on the cases that were asked for; what timing finds wrong
-        is wrong."""
+        """The verdict with its times, on the requested cases; what timing finds to be wrong is a
+        failure."""
         place = There(self.box, self.subject.operator, self.arguments_of)
         guest = timing.Timed(verdict.target, place, self.subject, self.seed + 7)
         refused = timing.refused(self.subject, verdict)
@@ -201,12 +201,12 @@ class Judging:
         return verdict.objected(cases, guest.objections, self.seed)
 
     def _probes(self) -> list[Case]:
-        """Cases to look at closely, the largest first."""
+        """Cases for which costs and static properties are determined, the largest first."""
         plain = [c for c in self.subject.operator.cases if c.values == "normal" and c.numel > 32]
         return sorted(plain, key=lambda c: -c.numel)
 
     def _count_results(self, cases: list[Case]) -> None:
-        """A function may leave out the operator's last results; one call says how many it gives."""
+        """Find with one call how many results a function returns; it may omit the last ones."""
         op = self.subject.operator
         probe = next((c for c in cases if c.numel and c.values == "normal"), None)
         if len(op.results) < 2 or probe is None:
@@ -215,7 +215,7 @@ class Judging:
         try:
             given = len(trial.run(trial.fence()).outputs)
         except (Failed, Died):
-            return  # said when the case's turn comes
+            return  # reported when the case is judged
         if 0 < given < len(op.results):
             self.subject = first_results(self.subject, given)
 
@@ -264,7 +264,7 @@ class Judging:
         return outcome
 
     def _make_room(self, *cases: Case | None) -> None:
-        """Share enough memory for the arguments and results that checks have at a time."""
+        """Share enough memory for the arguments and results that checks hold at a time."""
         most = 0
         for case in filter(None, cases):
             want = self._trial(case).expected()
@@ -284,5 +284,5 @@ def _called_elsewhere(*args: Any) -> Any:
 
 
 def _unable(outcomes: list[CaseOutcome]) -> int:
-    """How many of the newest outcomes say that the kernel cannot be judged here."""
+    """How many of the newest outcomes are that the kernel cannot be judged here."""
     return len(list(takewhile(lambda o: o.outcome == "unable", reversed(outcomes))))

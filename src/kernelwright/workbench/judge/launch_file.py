@@ -4,15 +4,15 @@
         rows, cols = x.shape
         return {"grid": rows, "block": 256, "args": ["x", "y", cols]}
 
-`args` stand in the kernel's order: names of tensors and of the operator's float arguments, and
-numbers: an int is the kernel's int, a float its float, a bool its bool; `i64(n)`, `f64(v)`,
-`f16(v)` and `bf16(v)` of `kernelwright.contract` are the other widths, and bytes a struct
-(`struct.pack("<if", n, v)`). `shared` is dynamic shared memory in bytes, `kernel`
-another name than the command line's ("softmax<float>"), `scratch` workspace by name: (shape,
-dtype). Several launches are a list. `shapes`, beside `launch`, lists the shapes of the operator's
-main tensor that the kernel supports, None for any size: `shapes = [(None, 512)]`; inputs are then
-made within them. A call that the kernel does not take raises ValueError. Or
-`plan(gpu, config, **specs)` gives the plan itself, as for a rung.
+`args` are in the kernel's order: names of tensors and of the operator's float arguments, and
+numbers: an int becomes the kernel's int, a float its float, a bool its bool; `i64(n)`, `f64(v)`,
+`f16(v)` and `bf16(v)` of `kernelwright.contract` are the other widths, and bytes are a struct
+(`struct.pack("<if", n, v)`). `shared` is dynamic shared memory in bytes, `kernel` a name that
+replaces the command line's ("softmax<float>"), `scratch` workspace by name: (shape, dtype). Several
+launches are a list. `shapes`, next to `launch`, lists the shapes of the operator's main tensor that
+the kernel supports, None for any size: `shapes = [(None, 512)]`; inputs are then made only with
+these shapes. For a call that the kernel does not support, raise ValueError. Alternatively,
+`plan(gpu, config, **specs)` returns the plan itself, as for a rung.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KEYS = {"grid", "block", "args", "shared", "kernel", "scratch", "cluster"}
 
 
 class LaunchFile(Exception):
-    """A launch file says what cannot be; the message says where."""
+    """A launch file contains an error; the message states where."""
 
 
 def plan_of(
@@ -49,7 +49,7 @@ def plan_of(
     """The plan of one call.
 
     Raises:
-        LaunchFile: in words. ValueError: from the file, where the kernel does not take the call.
+        LaunchFile: the file has an error. ValueError: raised by the file for unsupported calls.
     """
     if hasattr(module, "plan"):
         return module.plan(gpu, {}, **specs)
@@ -71,7 +71,7 @@ def plan_of(
     for step in said if isinstance(said, list) else [said]:
         odd = set(step) - KEYS
         if odd or not {"grid", "block", "args"} <= set(step):
-            what = f"knows no {', '.join(sorted(odd))}" if odd else "needs grid, block and args"
+            what = f"unknown key {', '.join(sorted(odd))}" if odd else "needs grid, block and args"
             raise LaunchFile(f"launch: {what}")
         for n, (shape, dtype) in step.get("scratch", {}).items():
             scratch[n] = Scratch(TensorSpec.contiguous(shape, dtype))
@@ -83,10 +83,10 @@ def plan_of(
 
 
 def shapes_of(module: ModuleType) -> list[list[int | None]] | None:
-    """The shapes that a launch file declares, or None where it declares none.
+    """The shapes that a launch file declares, or None if it declares none.
 
     Raises:
-        LaunchFile: they are no shapes.
+        LaunchFile: they are not shapes.
     """
     shapes = getattr(module, "shapes", None)
     if shapes is None:

@@ -1,5 +1,5 @@
-"""Code that names the GPU, on a machine without one: problems of other collections make their
-tensors with device="cuda"."""
+"""Runs code that requests the GPU on a machine without one: problems of other collections create
+their tensors with device="cuda"."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class _OnCpu(TorchFunctionMode):
-    """Every device that is named is the CPU."""
+    """Replaces every device argument by the CPU."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -30,7 +30,7 @@ def _here(value: Any) -> Any:
 
 @contextmanager
 def on_cpu(device: str) -> Generator[None]:
-    """Where `device` is "cpu", tensors and generators that are asked for on a GPU are made here."""
+    """If `device` is "cpu", create tensors and generators requested on a GPU on the CPU."""
     if device != "cpu":
         yield
         return

@@ -1,14 +1,14 @@
-"""What a kernel is judged as: an operator of Kernelwright's, or one that a file of 30 lines states.
+"""What a kernel is judged as: an operator of Kernelwright, or one defined in a file of 30 lines.
 
 A spec is a Python file with a `reference`; everything else has a default:
 
     def reference(x, weight, eps: float = 1e-6): ...   # plain PyTorch that runs in float64
     def inputs(case, device): ...       # default: a random tensor for each argument without type
-    cases = [(4096, 4096), ...]         # default: the adversarial ones and two to time
+    cases = [(4096, 4096), ...]         # default: adversarial ones, and two to time
     def cost(**specs): ...              # default: read every argument, write every result
     def native(...): ...                # default: the reference in the arguments' own dtype
 
-Its Python runs in this process, unlike a kernel's: judge only by a spec that you would run.
+Unlike a kernel, a spec runs in this process: use only a spec that you would run yourself.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ KINDS = {int: "int", float: "float", bool: "bool", str: "str"}
 @dataclass(frozen=True)
 class Subject:
     """Attributes:
-    name: how the user names it, "softmax" or "my_spec.py".
-    native: PyTorch's own, called with the arguments in the schema's order.
-    ladder: None where Kernelwright has none of it.
-    solution: how a kernel of another collection's problem is called (see `formats`); None for the
-        operator's own arguments.
+    name: the operator's name as given by the user, "softmax" or "my_spec.py".
+    native: PyTorch's own function, called with the arguments in the schema's order.
+    ladder: None if Kernelwright has no such ladder.
+    solution: how the kernel of a problem of another collection is called (see `formats`); None for
+        the operator's own arguments.
     """
 
     name: str
@@ -61,10 +61,10 @@ class Subject:
 
 
 def subject_of(what: str | Path | Ladder) -> Subject:
-    """The operator of a name, a spec's file or a ladder.
+    """The subject for an operator's name, a spec's file or a ladder.
 
     Raises:
-        UsageError: the file is none, or states no operator.
+        UsageError: the file does not exist, or defines no operator.
         UnknownOperator: an unknown name; the message lists the known ones.
     """
     if isinstance(what, Ladder):
@@ -80,7 +80,7 @@ def backward_of(subject: Subject) -> Subject:
     """The operator's backward.
 
     Raises:
-        UsageError: it has none; a user's spec states its own as a spec of its own.
+        UsageError: it has none; for a user's spec, the backward is a separate spec.
     """
     for found in ladders():
         if subject.ladder and found.name == f"{subject.operator.name}.backward":
@@ -89,8 +89,9 @@ def backward_of(subject: Subject) -> Subject:
 
 
 def with_gradients(subject: Subject) -> Subject:
-    """The gradients of an operator in its floating-point arguments, as an operator: arguments and
-    the results' gradients in, gradients out. Its reference is autograd of the reference."""
+    """The gradients of an operator in its floating-point arguments, as an operator: it takes the
+    arguments and the results' gradients, and returns gradients. Its reference is autograd of the
+    operator's reference."""
     op = subject.operator
     if op.mutated:
         raise UsageError(f"--autograd: {op.name} changes its arguments and has no gradient")
@@ -119,7 +120,7 @@ def with_gradients(subject: Subject) -> Subject:
     def inputs(c: Case, device: str) -> dict[str, Any]:
         given = subject.of(op.inputs(c, device))
         out = all_results(op, given, subject.native(*given.values()))
-        # saved statistics are no results that a gradient comes from
+        # saved statistics receive no gradient
         gy = tensor(c, "gy", device, shape=tuple(out[0].shape), dtype=out[0].dtype)
         return {**given, f"grad_{op.results[0]}": gy}
 
@@ -134,7 +135,7 @@ def with_gradients(subject: Subject) -> Subject:
 
     results = ", ".join(f"Tensor g{n}" for n in wanted)
     listed = op.schema.rsplit("->", 1)[0].strip()[1:-1]
-    listed = re.sub(r"=(\[[^]]*\]|[^,]*)", "", listed)  # no argument without default behind one
+    listed = re.sub(r"=(\[[^]]*\]|[^,]*)", "", listed)  # arguments without defaults follow
     made = Operator(
         name=f"{op.name}.autograd",
         schema=f"({listed}, Tensor grad_{op.results[0]}) -> ({results})",
@@ -188,7 +189,7 @@ def _of_file(path: Path) -> Subject:
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     try:
-        folder = path.resolve().parent  # it may import what lies beside it or, as `utils`, above
+        folder = path.resolve().parent  # it may import from its folder and the parent
         sys.path[:0] = [str(folder), str(folder.parent)]
         try:
             spec.loader.exec_module(module)
@@ -223,8 +224,8 @@ def _of_file(path: Path) -> Subject:
 
 
 def _ladder(operator: Operator, module: ModuleType, path: Path, native: Callable) -> Ladder:
-    """A ladder of one rung, so that a spec's operator is timed as any other: its folder stands
-    for a package, and the spec for a module in it that holds the rung."""
+    """A ladder of one rung, so that a spec's operator is timed like any other: its folder is
+    treated as a package, and the spec as a module in it that contains the rung."""
     folder = path.resolve().parent
     package = f"kernelwright_specs_{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
     made = ModuleType(package)
@@ -232,7 +233,7 @@ def _ladder(operator: Operator, module: ModuleType, path: Path, native: Callable
     sys.modules.setdefault(package, made)
     module.__dict__["judged_native"] = native
     sys.modules[f"{package}.{path.stem}"] = module
-    rung = Rung("native", "torch", f"{path.stem}:judged_native", "PyTorch, as the spec has it")
+    rung = Rung("native", "torch", f"{path.stem}:judged_native", "PyTorch, as in the spec")
     return Ladder(operator, (rung,), package, lambda gpu, **specs: (), lambda **specs: "")
 
 
@@ -282,7 +283,7 @@ def _operator(module: ModuleType, path: Path) -> Operator:
 
 
 def _cases(given: Any, dtypes: tuple[torch.dtype, ...]) -> tuple[Case, ...]:
-    """Cases as they are; shapes become a case to time in each dtype."""
+    """Given cases unchanged; each given shape becomes a case to time in each dtype."""
     if given is None:
         given = (*adversarial(dtypes=dtypes), (4096, 768), (8192, 8192))
     made: list[Case] = []
@@ -294,7 +295,7 @@ def _cases(given: Any, dtypes: tuple[torch.dtype, ...]) -> tuple[Case, ...]:
 
 
 def _inputs(parameters: list[inspect.Parameter]) -> Callable[[Case, str], dict[str, Any]]:
-    """A random tensor of the case's shape for each argument that is annotated with no number."""
+    """A random tensor of the case's shape for each argument not annotated as a number."""
 
     def inputs(c: Case, device: str) -> dict[str, Any]:
         made: dict[str, Any] = {}
@@ -310,7 +311,7 @@ def _inputs(parameters: list[inspect.Parameter]) -> Callable[[Case, str], dict[s
 
 
 def _schema(parameters, reference, inputs, c: Case, path: Path) -> str:
-    """From the reference's signature and from what it returns on the first case."""
+    """The schema, from the reference's signature and its results on the first case."""
     listed = [f"{KINDS.get(p.annotation, 'Tensor')} {p.name}{_default(p)}" for p in parameters]
     try:
         made = inputs(replace(c, shape=tuple(min(s, 8) for s in c.shape)), "cpu")
@@ -328,7 +329,7 @@ def _schema(parameters, reference, inputs, c: Case, path: Path) -> str:
 
 
 def _default(p: inspect.Parameter) -> str:
-    """A number's default, as a schema has it."""
+    """A number's default, as written in a schema."""
     if p.annotation not in (int, float, bool) or p.default is p.empty:
         return ""
     return f"={p.annotation(p.default)}"

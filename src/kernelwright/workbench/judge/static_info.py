@@ -1,4 +1,4 @@
-"""Further results of a judged kernel: what it compiles to, what a call costs."""
+"""Further results for a judged kernel: its compiled properties, and the costs of a call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .sandbox.proxy import There
 from .sandbox.sandbox import Box, Died, Failed, Limits
 from .verdict import Costs
 
-ARCH = "sm_90a"  # what is compiled for where there is no GPU
+ARCH = "sm_90a"  # the architecture to compile for without a GPU
 
 
 class Named(Protocol):
@@ -49,7 +49,7 @@ def _kernels(box: Box, trial: Trial, target: Named, limits: Limits) -> tuple[lis
     arch = gpu.arch if gpu else ARCH
     try:
         told = box.process.ask("kernels", args=place.told(fenced.args), arch=arch)
-        if told.get("launches"):  # interpreted there: a second process compiles
+        if told.get("launches"):  # they were interpreted, so a second process compiles them
             with Box(torch.device("cpu"), limits=limits, interpret=False) as other:
                 other.load(target.path, target.name, make=False)
                 told = {
@@ -72,7 +72,7 @@ def _costs(box: Box, trial: Trial) -> tuple[Costs | None, str]:
         return None, f"not counted: {e}".splitlines()[0]
     specs, _ = normalise(trial.operator.layout, specs_of(trial.expected().args))
     on_gpu = box.device.type == "cuda"
-    counted = "kernels that the profiler sees" if on_gpu else "operators that launch a kernel"
+    counted = "kernels seen by the profiler" if on_gpu else "operators that launch a kernel"
     least = trial.operator.cost(**specs).bytes
     peak = told.get("peak")
     return Costs(trial.case.id, told["launches"], counted, told["moved"], least, peak=peak), ""

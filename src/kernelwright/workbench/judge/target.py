@@ -1,4 +1,4 @@
-"""What the user names to be judged, and the command that judges it again."""
+"""The function to judge, as given by the user, and the command that judges it again."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Target:
 
     @staticmethod
     def of(text: str) -> Target:
-        """Raises UsageError, saying how targets are written."""
+        """Raises UsageError, with the format of targets."""
         path, colon, name = text.rpartition(":")
         if not colon or not name:
-            raise UsageError(f"{text}: name the function too, {text.rstrip(':')}:my_function")
+            raise UsageError(f"{text}: name the function as well, {text.rstrip(':')}:my_function")
         if not Path(path).is_file():
             raise UsageError(f"{text}: there is no file {path}")
         return Target(Path(path).resolve(), name)
 
 
 def launchable(asked: Target, launch: Path | None) -> None:
-    """Raises UsageError where there is no launch file, no kernel in it, or no kernel at all."""
+    """Raises UsageError if the launch file or the kernel is missing, or is not needed."""
     cuda = asked.path.suffix == ".cu"
     if launch and not launch.is_file():
         raise UsageError(f"--launch: there is no file {launch}")
@@ -56,7 +56,7 @@ def launchable(asked: Target, launch: Path | None) -> None:
 
 
 def _is_host(text: str, name: str) -> bool:
-    """Whether a function of a .cu takes or gives PyTorch's tensors: it launches its kernels."""
+    """Whether a function of a .cu takes or returns PyTorch's tensors, so that it is host code."""
     found = re.search(rf"^[^\n]*\b{re.escape(name)}\s*\([^)]*\)\s*\{{", text, re.M)
     return bool(found and re.search(r"\b(torch|at)::Tensor\b", found[0]))
 
@@ -69,7 +69,7 @@ def command(
     deterministic: bool = True,
     strict: bool = False,
 ) -> str:
-    """What to type to judge it again."""
+    """The command that judges the kernel again."""
     name = what.name if isinstance(what, (Ladder, Subject)) else str(what)
     words = ["kernelwright", "judge", target, "--as", name]
     words += ["--launch", str(launch)] if launch else []

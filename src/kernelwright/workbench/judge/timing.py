@@ -1,10 +1,10 @@
 """A judged kernel's time, by the clock of the process that judges it.
 
 The judge sends the kernel's process a request for n rounds, which it answers when they have ended,
-and then one for 2 n. The difference of the two waits is the time of n rounds without the overhead
-of a request. The process's own clock is compared with it, to detect a kernel that slows the clock
-of its process. Afterwards the inputs change, the results are overwritten, and one more round must
-give the right results in every call: the calls that were timed do compute.
+and then one for 2 n. The difference of the two waiting times is the time of n rounds without the
+overhead of a request. The time by the process's own clock is compared with it, to detect a kernel
+that slows down that clock. Afterwards the inputs are changed, the results are overwritten, and one
+more round must give the right results in every call, which shows that the timed calls do compute.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from .sandbox.sandbox import Died, Failed
 from .spec import Subject
 from .verdict import CaseOutcome, Verdict
 
-SPAN_S = 4e-3  # of the shorter wait: the way there and back varies by some 10 us
-AGREE, AGREE_US = 0.25, 1000.0  # two clocks of one thing differ by no more, and the way there
-TRIES, MOST_TRIES = 3, 12  # of two clocks, and while they differ
-ROOM = 8192  # bytes around a tensor in shared memory: its fences, and where it may begin
-CONFIRMED = 256  # calls of a round whose results are looked at
+SPAN_S = 4e-3  # minimum of the shorter wait: the overhead of a request varies by about 10 us
+AGREE, AGREE_US = 0.25, 1000.0  # the maximum relative and absolute difference of the two clocks
+TRIES, MOST_TRIES = 3, 12  # comparisons of the clocks, and their maximum while they differ
+ROOM = 8192  # bytes around a tensor in shared memory, for fences and alignment
+CONFIRMED = 256  # maximum number of calls of a round whose results are checked
 
-Kind = tuple[torch.dtype, tuple[tuple[str, Any], ...]]  # of a case: its dtype and parameters
+Kind = tuple[torch.dtype, tuple[tuple[str, Any], ...]]  # the dtype and the parameters of a case
 
 
 class Timed:
-    """A function in a box as a guest of a bench: its process computes, this one times.
+    """A function in a box as a guest of a bench: its process computes, this process times.
 
     Attributes:
-        objections: by case, (check, reason): what is wrong with it once it is timed.
-        host_us: microseconds that a call takes the host, on the case that was timed last.
+        objections: by case, (check, reason): what timing found to be wrong.
+        host_us: host microseconds of a call, on the case that was timed last.
     """
 
     def __init__(self, name: str, place: There, subject: Subject, seed: int):
@@ -69,7 +69,7 @@ class Timed:
     def enter(
         self, case: Case, want: Expected, sets: list[dict[str, Any]]
     ) -> tuple[Accuracy, Callable[[], Track]]:
-        """Whether it is right on a case, and what makes it ready to be sampled."""
+        """Whether it is right on a case, and the function that prepares it for sampling."""
         self.case, self.prepared, self.host_us = case, False, None
         each = sum(t.untyped_storage().nbytes() + ROOM for t in tensors(want.args))
         given = sum(t.nbytes + ROOM for t in want.native)
@@ -85,7 +85,7 @@ class Timed:
 
     @contextmanager
     def _objecting(self) -> Generator[None]:
-        """What it raises, unless that is a refusal, and its end are its fault on this case."""
+        """Count exceptions other than rejections, and the process's end, as faults on this case."""
         try:
             yield
         except (Failed, Died) as e:
@@ -100,15 +100,15 @@ class Timed:
         self.objections.setdefault(self.case.id, ("", f"{when}: {why}"))
 
     def _few(self, want: Expected) -> Expected:
-        """Of the results those that the function gives."""
+        """The expected results that the function returns."""
         count = len(self.subject.operator.results) + len(self.subject.operator.mutated)
         few = copy.copy(want)
         few.native, few.reference = want.native[:count], want.reference[:count]
         return few
 
     def _track(self) -> Track:
-        """A graph of one round over the sets or, where that is short, of several; arguments that a
-        call changes are used once."""
+        """Prepare a graph of one round over the sets or, if that is short, of several. Arguments
+        that a call changes are used only once."""
         with self._objecting():
             round_us = self._prepare(1)
             if round_us < SPAN_US and not (self.uncaptured or self.subject.operator.mutated):
@@ -117,15 +117,15 @@ class Timed:
         return Track(self._sample, 3 * self._rounds * self._launches)
 
     def _prepare(self, passes: int) -> float:
-        """Make its process ready, and find how many rounds are long enough to be waited for;
-        microseconds of one."""
+        """Prepare its process, and find how many rounds make a wait long enough; returns the
+        microseconds of one round."""
         box = self.place.box
         told = [self.place.told(f.args) for f in self._fences]
         prepared = box.process.ask("prepare", box.limits.load_s, sets=told, passes=passes)
         self._launches = int(prepared["launches"])
         self.uncaptured = str(prepared["uncaptured"])
         self._rounds = 1
-        # the shorter of two waits: a machine that stops for a moment makes nothing long enough
+        # the shorter of two waits, in case the machine pauses during one
         while (seconds := min(self._wait(self._rounds) for _ in range(2))) < SPAN_S:
             self._rounds *= max(2, min(16, int(SPAN_S / seconds)))
         return 1e6 * seconds / self._rounds
@@ -136,9 +136,9 @@ class Timed:
         return time.perf_counter() - start
 
     def _sample(self) -> Callable[[], float]:
-        """One sample; endless once its process has ended, which is said elsewhere."""
+        """One sample; infinite after its process has ended, which is reported elsewhere."""
         gpu = self.place.box.device.type == "cuda"
-        if gpu:  # what others have queued here would run beside it
+        if gpu:  # work queued by others here would run concurrently
             torch.cuda.synchronize()
         try:
             with self._objecting():
@@ -147,13 +147,13 @@ class Timed:
         except (Failed, Died):
             return lambda: math.inf
         finally:
-            if gpu:  # the next one finds the GPU busy, as `timers` wants it
+            if gpu:  # keep the GPU busy for the next candidate, as `timers` requires
                 torch.cuda._sleep(200_000)
         microseconds = taken / self._rounds / self._launches
-        return lambda: max(microseconds, 1e-3)  # of a noisy machine, whose waits do not add up
+        return lambda: max(microseconds, 1e-3)  # on a noisy machine the difference can be negative
 
     def confirm(self, cold: tuple[float, ...]) -> None:
-        """After its case: do the clocks agree, and does it compute what the inputs hold now?"""
+        """After its case: check that the clocks agree and that it computes from current inputs."""
         assert self.case is not None
         case, found = self.case.id, dict[str, str]()
         try:
@@ -169,9 +169,9 @@ class Timed:
                 self.objections.setdefault(case, (check, why))
 
     def _wrong_call(self) -> str:
-        """Every call of a round on values that it has not seen: which is not right, or "". Each
-        set has one of two kinds of values, drawn anew, and each result lies in memory of its own:
-        no call can do another's work."""
+        """Check the calls of a round on new values: the first that is wrong, or "". Each set gets
+        one of two kinds of values at random, and each result has its own memory, so that no call
+        can do the work of another."""
         process = self.place.box.process
         drawn = [secrets.randbelow(2) for _ in self._fences]
         for kind in (0, 1):
@@ -207,11 +207,11 @@ class Timed:
         return expected(ladder.operator, native, case, self.place.box.device.type)
 
     def _clocks_apart(self) -> str:
-        """Its process times some rounds, and this one times how long that takes. A machine that
-        is busy with something else delays answers, but not every one: one that agrees is enough."""
+        """Compare the process's timing of some rounds with the time that this process measures. A
+        busy machine delays some answers but not all, so one agreement is sufficient."""
         rounds = 4 * self._rounds
         wait, _ = self._timed_twice(rounds)
-        rounds *= min(64, max(1, round(4e6 * SPAN_S / wait)))  # it was busier when they were set
+        rounds *= min(64, max(1, round(4e6 * SPAN_S / wait)))  # it was chosen on a busier machine
         waits: list[tuple[float, float]] = []
         while len(waits) < TRIES or (len(waits) < MOST_TRIES and all(map(_apart, waits))):
             waits.append(self._timed_twice(rounds))
@@ -220,19 +220,19 @@ class Timed:
         of_each = [metrics.microseconds(us / rounds / self._launches)
                    for us in (mine, theirs, sampled)]  # fmt: skip
         if all(map(_apart, waits)):
-            return f"its process says {of_each[1]} a call, the judge's clock {of_each[0]}"
+            return f"its process reports {of_each[1]} per call, the judge's clock {of_each[0]}"
         if 2 * sampled + AGREE_US < mine:
-            return f"its process answered after {of_each[2]} a call, which took {of_each[0]}"
+            return f"its process answered after {of_each[2]} per call, which took {of_each[0]}"
         return ""
 
     def _timed_twice(self, rounds: int) -> tuple[float, float]:
-        """Microseconds of some rounds by this process's clock, and by the kernel's."""
+        """Microseconds of some rounds by this process's clock, and by the kernel's process's."""
         start = time.perf_counter()
         told = float(self.place.box.process.ask("clock", times=rounds))
         return (time.perf_counter() - start) * 1e6, told
 
     def _host(self, calls: int = 50, blocks: int = 15) -> float:
-        """Microseconds until a call returns, the GPU idle before: 2 n calls less n calls."""
+        """Microseconds until a call returns on an idle GPU: the time of 2 n calls minus n calls."""
         ask, found = self.place.box.process.ask, list[float]()
         for _ in range(blocks):
             waits: list[float] = []
@@ -246,7 +246,7 @@ class Timed:
 
 
 def _apart(waits: tuple[float, float]) -> bool:
-    """Whether the judge's clock and the process's, in microseconds, time something else."""
+    """Whether the times by the judge's and the process's clock, in microseconds, disagree."""
     us, told = waits
     return us - told > AGREE * us + AGREE_US
 
@@ -258,8 +258,8 @@ def cases_to_time(
     quick: bool,
     refused: Collection[Kind] = (),
 ) -> list[Case]:
-    """Up to four bench cases, spread over the sizes; one, of those that leave the cache, if
-    `quick`."""
+    """Up to four bench cases, spread over the sizes; if `quick`, one of those that exceed the
+    cache."""
     every = [
         c for c in subject.operator.cases
         if c.use == "bench" and unfit(c, device) is None and (c.dtype, c.params) not in refused
@@ -274,7 +274,7 @@ def cases_to_time(
 
 
 def refused(subject: Subject, verdict: Verdict) -> set[Kind]:
-    """What the kernel takes no case of: there is nothing to time."""
+    """The dtypes and parameters of which the kernel rejects all cases, so they are not timed."""
 
     def kinds(outcomes: Sequence[CaseOutcome]) -> set[Kind]:
         cases = [subject.operator.case(o.case) for o in outcomes]
@@ -291,8 +291,8 @@ def timed(
     limits: float | None = None,
     on_case: Callable[[Case], None] = lambda case: None,
 ) -> Iterator[tuple[metrics.Table, BenchResult]]:
-    """The table of each case, every rung and peer beside the guest, whose times stand where there
-    is no objection to them."""
+    """The table of each case: every rung and peer, and the guest, whose times are shown if there is
+    no objection to them."""
     ladder = guest.subject.ladder
     assert ladder is not None
     shown = replace(ladder, rungs=(*ladder.rungs, Rung(guest.name, "torch", "judged:it", "judged")))
@@ -313,7 +313,7 @@ def timed(
 
 
 def _objected(mine: Record, guest: Timed) -> Record:
-    """The guest's record, without its times where there is an objection to them."""
+    """The guest's record, without its times if there is an objection to them."""
     check, why = guest.objections.get(mine.case, ("", ""))
     if not why:
         return mine

@@ -1,4 +1,4 @@
-"""The result of a judgement, as data."""
+"""The result of judging a kernel, as data."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Costs:
     """The launches and memory of a call.
 
     Attributes:
-        case: on which.
-        launches: kernels that a call launches; without a GPU the operators that would launch one.
+        case: the case on which they were determined.
+        launches: kernels that a call launches; without a GPU, operators that would launch one.
         counted: how they were counted.
-        moved: bytes that these operators read and write, one by one; None where they are opaque.
+        moved: total bytes that these operators read and write; None if they are opaque.
         least: bytes that the operator must move.
-        peak: bytes of GPU memory beside inputs and outputs; None without a GPU.
+        peak: bytes of GPU memory besides inputs and outputs; None without a GPU.
         timed: the case that was timed first; gpu_us, host_us: a call's time on it, on the GPU and
             on the host, by the parent's clock.
     """
@@ -50,7 +50,7 @@ class Costs:
     host_us: float | None = None
 
     def saves(self, captured: bool = True) -> list[str]:
-        """What a fusion and a graph would save, in words. `captured`: a graph can hold it."""
+        """What a fusion and a graph would save, in words. `captured`: it can be captured."""
         cannot = "a graph: the function cannot be captured"
         return [self._fusion(), self._graph() if captured else cannot]
 
@@ -64,7 +64,7 @@ class Costs:
                 f"a fusion: unknown, the traffic of its {self.launches} launches cannot be counted"
             )
         if self.moved <= 1.05 * self.least:
-            return f"a fusion: no memory traffic, {self.launches} launches move what one must"
+            return f"a fusion: no memory traffic, {self.launches} launches move the minimum"
         factor = metrics.times(self.moved / max(self.least, 1))
         return (
             f"a fusion: {self.launches} launches move {metrics.size(self.moved)}, a fused one "
@@ -80,7 +80,7 @@ class Costs:
         return f"a graph: the host takes {host} per call, the GPU {gpu}, on {self.timed}"
 
 
-#: What a failure is about, the worst first.
+#: Kinds of failures, the worst first.
 KINDS = {
     "race": "races and bounds",
     "special": "NaN and infinity",
@@ -94,20 +94,21 @@ EXIT_CODES = {"right": GOOD, "wrong": WRONG, "inconclusive": INCONCLUSIVE}
 
 @dataclass(frozen=True)
 class CaseOutcome:
-    """The kernel on one case.
+    """The result of the kernel on one case.
 
     Attributes:
-        outcome: "pass", "wrong" (a check objects), "error" (it crashed, hung or raised what is no
-            refusal), "refused" (its error says that it does not accept this), "edge" (it raised on
-            an input without elements) or "unable" (it cannot be built or run on this machine).
-        kind: of a failure, one of `KINDS`.
-        layout: how the strides of a result differ from PyTorch's, of an input that passes.
-        check: the check that objects.
-        lines: of the user's files that an exception went through.
+        outcome: "pass", "wrong" (a check failed), "error" (it crashed, hung or raised an exception
+            other than a rejection), "refused" (its error states that it does not accept this),
+            "edge" (it raised on an input without elements) or "unable" (it cannot be built or run
+            on this machine).
+        kind: the kind of a failure, one of `KINDS`.
+        layout: for an input that passes, how a result's strides differ from PyTorch's.
+        check: the check that failed.
+        lines: the lines of the user's files in an exception's traceback.
         worst: the comparison that used most of its budget.
-        command: tries this case again, with the same values.
+        command: repeats this case with the same values.
         capture: why it cannot be captured in a CUDA graph, or "".
-        thorough: every check ran, not only those that take one call.
+        thorough: whether every check ran, or only those that need a single call.
     """
 
     case: str
@@ -130,20 +131,22 @@ class Verdict:
 
     Attributes:
         target: "my_kernel.py:fn".
-        operator: what it is judged as; `what` is how the user named that.
-        device: "cuda", or "cpu", where nothing is timed.
-        seed: of all values.
-        left_out: cases that did not run, counted by the reason.
-        held: arguments that it does not take, and the value that its cases have.
-        checked: how many cases each check looked at.
+        operator: the operator it is judged as; `what` is the user's name for it.
+        device: "cuda", or "cpu", on which nothing is timed.
+        seed: the seed of all values.
+        left_out: cases that did not run, counted by reason.
+        held: arguments that it does not take, and their values in its cases.
+        checked: the number of cases on which each check ran.
         languages: kernel languages that it has imported.
         command: judges it again.
-        unwatched: why the emulator's checks did not watch a kernel of a .cu, or ""; None of others.
-        shortage: why the inputs that passed are not enough to call it right, or "".
-        kernels: what its kernels compile to, as `inspect.Inspection` has it; `no_kernels` says
-            why there are none.
-        costs: what a call takes besides time; `no_costs` says why nothing is known.
-        tables: times beside every rung and peer, a table a case; `no_times` why there are none.
+        unwatched: why the emulator's checks did not run for a kernel of a .cu, or ""; None for
+            others.
+        shortage: why the inputs that passed are not enough for the verdict "right", or "".
+        kernels: the compiled properties of its kernels, as in `inspect.Inspection`; `no_kernels` is
+            the reason if there are none.
+        costs: the launches and memory of a call; `no_costs` is the reason if they are unknown.
+        tables: its times with those of every rung and peer, one table per case; `no_times` is the
+            reason if there are none.
     """
 
     target: str
@@ -170,7 +173,7 @@ class Verdict:
     def objected(
         self, cases: Iterable[Case], objections: dict[str, tuple[str, str]], seed: int
     ) -> Verdict:
-        """The verdict after what timing has found: check and reason by case."""
+        """The verdict including the failures found by timing: check and reason by case."""
         late = tuple(
             CaseOutcome(
                 case=c.id,
@@ -190,10 +193,10 @@ class Verdict:
 
     @property
     def failures(self) -> tuple[CaseOutcome, ...]:
-        """What is wrong or crashed: the worst kind first, in each the smallest input first."""
+        """The failures: the worst kind first, and in each kind the smallest input first."""
         found = [o for o in self.outcomes if o.outcome in ("wrong", "error")]
         order = list(KINDS)
-        # a check that objects says more than a process that has ended
+        # a failed check is more informative than a process that has ended
         return tuple(
             sorted(found, key=lambda o: (order.index(o.kind), o.outcome == "error", o.numel))
         )
@@ -218,23 +221,23 @@ class Verdict:
 
     @property
     def unable(self) -> tuple[CaseOutcome, ...]:
-        """Inputs on which it cannot be judged here."""
+        """Inputs on which the kernel cannot be judged here."""
         return tuple(o for o in self.outcomes if o.outcome == "unable")
 
     @property
     def worst(self) -> CaseOutcome | None:
-        """The passing case that used most of its budget of errors."""
+        """The passing case that used most of its error budget."""
         return max(self.passed, key=lambda o: usage(o.worst), default=None)
 
     @property
     def outcome(self) -> str:
-        """ "right", "wrong", or "inconclusive": `shortage` says why."""
+        """ "right", "wrong", or "inconclusive", for the reason in `shortage`."""
         if self.failures:
             return "wrong"
         return "inconclusive" if self.shortage else "right"
 
     def properties(self) -> list[tuple[str, str]]:
-        """Further results of it, in words."""
+        """Further properties of the kernel, in words."""
         found: list[tuple[str, str]] = []
         if self.unwatched is not None:
             said = self._ran("races and bounds", "none, by the emulator's checks on small inputs")
@@ -249,19 +252,19 @@ class Verdict:
 
     def _deterministic(self) -> str:
         if any(o.check == "repeatable" for o in self.failures):
-            return "no: equal inputs gave other bits"
+            return "no: equal inputs gave different bits"
         return self._ran("repeatable", f"yes, {REPEATS} calls gave the same bits")
 
     @property
     def not_captured(self) -> str:
-        """Why a graph cannot hold it, or "" for all that is known."""
+        """Why it cannot be captured in a graph, or "" if no reason is known."""
         return next((o.capture for o in self.outcomes if o.capture), "")
 
     def _capture(self) -> str:
-        return self.not_captured or self._ran("graph replay", "yes, and replays compute anew")
+        return self.not_captured or self._ran("graph replay", "yes, and replays recompute")
 
     def _ran(self, check: str, said: str) -> str:
-        """What to say of a property that a check has looked at."""
+        """The text for a property that a check verifies."""
         against = next((o for o in self.failures if o.check == check), None)
         if against:
             return against.why
@@ -270,16 +273,16 @@ class Verdict:
         return (
             "not checked: it needs a GPU"
             if check in ON_A_GPU
-            else "not checked: no input got so far"
+            else "not checked: no input reached this check"
         )
 
     @property
     def exit_code(self) -> int:
-        """As `support.errors` numbers them."""
+        """The exit code, as defined in `support.errors`."""
         return EXIT_CODES[self.outcome]
 
     def as_json(self) -> dict[str, Any]:
-        """As data, the smallest failing case by itself."""
+        """The verdict as data, with the smallest failing case as a separate field."""
         plain = replace(self, tables=())
         return {
             **asdict(plain),

@@ -5,11 +5,11 @@ measure.py, whose function `measure` runs on any machine and returns the tables 
 the text shows.
 
     lesson.py      reads a lesson's text
-    tables.py      what a measurement returns
+    tables.py      the results of a measurement
     launching.py   runs the kernels of a lesson: counted in the emulator, timed on a GPU
     recorded.py    figures of the shipped records
     run.py         runs a lesson and checks answers to its questions
     quiz.py        the questions of quiz.toml
-    chapters.py    lessons and exercises beside chapters of the book, lectures and interview
+    chapters.py    lessons and exercises that match chapters of the book, lectures and interview
                    questions, from chapters.toml
 """

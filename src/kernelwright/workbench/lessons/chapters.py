@@ -1,5 +1,5 @@
-"""Lessons, exercises and ladders beside the chapters, lectures and interview questions that treat
-the same subject."""
+"""Lessons, exercises and ladders with the chapters, lectures and interview questions on the same
+subject."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Subject:
         pages: operators' pages, as paths in src/kernelwright/ops.
         pmpp: chapters of "Programming Massively Parallel Processors", 4th edition.
         lectures: numbers of GPU MODE's lectures.
-        interview: a question that interviewers ask.
+        interview: an interview question.
     """
 
     subject: str

@@ -1,5 +1,5 @@
-"""Runs the kernels of a lesson through plans, as rungs are run: in the emulator, where their
-accesses are counted and drawn, or on a GPU, where they are timed."""
+"""Runs the kernels of a lesson through plans, like rungs: in the emulator, where their accesses are
+counted and drawn, or on a GPU, where they are timed."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Call:
     """A kernel on given tensors.
 
     Attributes:
-        name: what tables call it.
+        name: its name in tables.
         kernel: a C++ name expression.
         args: names of tensors and Scalars, in the kernel's order.
         inputs, outputs: tensors by name; the kernel writes every element of the outputs.
-        expected: the right outputs by name, compared after each run.
+        expected: the correct outputs by name, compared after each run.
         shared: dynamic shared memory, bytes.
-        then: launches that follow, on the same tensors.
-        bytes: what the kernel must read and write, for its rate.
+        then: further launches on the same tensors.
+        bytes: the bytes that the kernel must read and write, for its rate.
     """
 
     name: str
@@ -63,7 +63,7 @@ class WrongResult(Exception):
 
 
 def counted(calls: Sequence[Call]) -> dict[str, Dissected]:
-    """What each call's launch costs, by its name.
+    """The costs of each call's launch, by its name.
 
     Raises:
         ToolchainError: there is no C++ compiler here. WrongResult.
@@ -105,7 +105,7 @@ def results(call: Call) -> dict[str, torch.Tensor]:
 
 
 def findings(call: Call, checks: tuple[str, ...] = ("races",)) -> list[Finding]:
-    """What the checks find in a call, with its threads in another order.
+    """The findings of the checks in a call, with its threads in another order.
 
     Raises:
         ToolchainError: there is no C++ compiler here.
@@ -174,5 +174,5 @@ def _verified(call: Call, run: Callable[..., Any], *inputs: torch.Tensor) -> Any
     found = dict(zip(call.outputs, (out,) if isinstance(out, torch.Tensor) else out, strict=True))
     for name, right in call.expected.items():
         if not torch.allclose(found[name].cpu(), right, rtol=1e-4, atol=1e-4):
-            raise WrongResult(f"{call.name}: {name} is not what the lesson says")
+            raise WrongResult(f"{call.name}: {name} differs from the lesson's")
     return out

@@ -1,16 +1,16 @@
 """Reads a lesson's text. Importing this loads neither torch nor a measurement.
 
 lesson.md is Markdown: a title, a paragraph that the list of lessons shows, and steps under headings
-of the second level. A line of its own may be
+of the second level. A separate line may be
 
     {{code copy.cu}}               a file of the folder, without its leading comment
     {{code copy.cu strided}}       one function of it
     {{table strides}}              a table of the run
     {{picture}}                    the picture of the run
 
-and {{strides | 8 | sectors}} in a sentence is a cell of a table. The last heading is "Questions",
-each of which is a line "? question", a line "= table | row | column" with the cell that holds the
-answer, for an answer in words a line ": one | another", and a line "! why".
+and {{strides | 8 | sectors}} in a sentence is a cell of a table. The last heading is "Questions".
+Each question is a line "? question", a line "= table | row | column" with the cell that contains
+the answer, for an answer in words a line ": one | another", and a line "! why".
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Shown:
-    """A table of the run by its name, or its picture."""
+    """A table of the run, by its name, or the run's picture."""
 
     table: str | None
 
@@ -71,8 +71,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Question:
-    """`cell`: the table, row and column of the run that hold the answer. `choices`: for an answer
-    in words."""
+    """`cell`: the table, row and column of the run that contain the answer. `choices`: for an
+    answer in words."""
 
     question: str
     cell: tuple[str, str, str]
@@ -98,7 +98,7 @@ def named(name: str) -> Lesson:
     """A lesson by its name or its number.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such lesson.
     """
     name = next((n for n, number in NUMBERS.items() if str(number) == name), name)
     if name not in NAMES:
@@ -156,10 +156,10 @@ def _body(text: str, suffix: str) -> str:
 
 
 def _function(code: str, name: str) -> str:
-    """The function of a name: from the paragraph that declares it to its closing line.
+    """The function with the given name: from the paragraph that declares it to its closing line.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such function.
     """
     found = re.search(rf"(?:^(?![\s}}]).*\n)*?^(?![\s}}]).*\b{name}\(", code, re.M)
     if found is None:

@@ -11,10 +11,10 @@ from .launching import WrongResult
 
 
 def ran(source: Path) -> tuple[Dissected, ...]:
-    """What the first launch of each kernel of a program costs.
+    """The costs of the first launch of each kernel of a program.
 
     Raises:
-        WrongResult: its result is not what its main expects. CompileError, ToolchainError: as
+        WrongResult: its result is not what its main expects. CompileError, ToolchainError: see
             `program.run`.
     """
     found = program.run(source, dissects=True)

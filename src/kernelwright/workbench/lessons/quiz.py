@@ -17,8 +17,8 @@ class Item:
 
     Attributes:
         choices: in the order in which they are shown.
-        answer: the right one of them.
-        see: a page of docs/ or of an operator, with an anchor, or a command that shows it.
+        answer: the right choice.
+        see: the explanation: a page of docs/ or of an operator, with an anchor, or a command.
     """
 
     topic: str
@@ -46,6 +46,6 @@ def items() -> tuple[Item, ...]:
 
 
 def right(given: str, item: Item) -> bool:
-    """Whether a letter, or the text of a choice, is the answer."""
+    """Whether a given letter, or text of a choice, is the answer."""
     given = given.strip().casefold()
     return given in (item.letter, item.answer.casefold())

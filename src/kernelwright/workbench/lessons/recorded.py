@@ -24,10 +24,10 @@ def times(name: str, title: str, operator: str, rungs: Sequence[str], case: str)
 
 
 def record(operator: str, rung: str, case: str) -> Record:
-    """A timed record of the reference machine, the fastest config.
+    """The timed record of a rung's fastest config on the reference machine.
 
     Raises:
-        KeyError: there is none.
+        KeyError: there is no such record.
     """
     found = [
         r

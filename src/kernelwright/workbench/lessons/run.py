@@ -1,4 +1,4 @@
-"""Runs a lesson, fills its text in and checks answers."""
+"""Runs a lesson, fills in its text and checks answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernelwright.workbench.report import strips
 from .lesson import CELL, Lesson, Question, Text
 from .tables import Cell, Measured, Picture, Table, shown
 
-CLOSE = 0.01  # of the right number
+CLOSE = 0.01  # relative tolerance of a numeric answer
 WIDTH = 100  # of a line of text
 
 
@@ -23,7 +23,7 @@ class Measurement(Protocol):
     """A lesson's measure.py."""
 
     def measure(self) -> Measured:
-        """Counts and records: the same on every machine."""
+        """Counts and records, which are the same on every machine."""
         ...
 
     def here(self, device: torch.device) -> tuple[Table, ...]:
@@ -33,7 +33,7 @@ class Measurement(Protocol):
 
 @dataclass(frozen=True)
 class Run:
-    """A lesson's run: the same on every machine, and what was timed on this one."""
+    """A lesson's run: results that are the same on every machine, and times on this one."""
 
     lesson: Lesson
     measured: Measured
@@ -44,7 +44,7 @@ def run(lesson: Lesson, timed: bool = True) -> Run:
     """Run a lesson.
 
     Args:
-        timed: whether to time on this machine too.
+        timed: whether to time on this machine as well.
 
     Raises:
         ToolchainError: the emulator needs a C++ compiler, and there is none.
@@ -57,7 +57,7 @@ def run(lesson: Lesson, timed: bool = True) -> Run:
 
 
 def filled(text: Text, measured: Measured) -> str:
-    """A text with the cells of the run; paragraphs that have some are wrapped again."""
+    """A text with the run's cells filled in; paragraphs with cells are wrapped again."""
     return "\n\n".join(_filled(p, measured) for p in text.text.split("\n\n"))
 
 

@@ -1,4 +1,4 @@
-"""What a lesson's measurement returns."""
+"""The results of a lesson's measurement."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Table:
     """Rows of figures.
 
     Attributes:
-        name: what the text calls it by.
+        name: its name in the text.
         title: what the rows show.
-        columns: heads; the first column names the row.
-        source: where the figures come from, one of the constants above.
+        columns: headings; the first column names the row.
+        source: the origin of the figures, one of the constants above.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture of the run: `notes` say what a cell is."""
+    """A picture of the run; `notes` explain what a cell is."""
 
     title: str
     notes: tuple[str, ...]
@@ -58,8 +58,8 @@ class Picture:
 
 @dataclass(frozen=True)
 class Measured:
-    """The same on every machine: counts, figures of records, and what follows from them.
-    `versions`: of the compilers that decide them, if any do."""
+    """Results that are the same on every machine: counts, figures of records, and values derived
+    from them. `versions`: the versions of the compilers on which they depend, if any."""
 
     tables: tuple[Table, ...]
     picture: Picture

@@ -1,1 +1,1 @@
-"""Where the time and the memory of a step go: kernels, operators, Python stacks."""
+"""Profiles the time and memory of a step: kernels, operators, Python stacks."""

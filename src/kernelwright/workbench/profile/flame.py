@@ -1,4 +1,4 @@
-"""A flame graph in one HTML file: the calls of functions and their times."""
+"""A flame graph in one HTML file: function calls and their times."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .trace import Node, Trace
 
-_LEAST = 0.0005  # of the whole: narrower calls are left out
+_LEAST = 0.0005  # fraction of the total time; shorter calls are omitted
 _CSP = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1c1e; --paper: #fff; --soft: #5f6268;
@@ -48,10 +48,10 @@ show(0, 1);
 
 @dataclass
 class Frame:
-    """Calls with the same stack, added up.
+    """The sum over calls with the same stack.
 
     Attributes:
-        us: with all that they called.
+        us: their time, including callees.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Frame:
 
 
 def frames(trace: Trace) -> Frame:
-    """The stacks of a trace by time: on a GPU that of kernels, on a CPU that of calls."""
+    """The stacks of a trace by time: of kernels on a GPU, of calls on a CPU."""
     whole = Frame("all", "python")
     for root in trace.roots:
         _add(whole, root, trace.on_gpu)
@@ -81,7 +81,7 @@ def page(trace: Trace, title: str) -> str:
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{_CSP}">'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
-        f"<body><h1>{escape(title)}</h1><p>Width is {what}, {whole.us / 1e3:.2f} ms in all. A box "
+        f"<body><h1>{escape(title)}</h1><p>Width is {what}, {whole.us / 1e3:.2f} ms total. A box "
         "is called by the one above it. Click or Enter: zoom. Escape: all.</p>"
         f'<div id="graph" style="height:{18 * depth}px">{divs}</div>'
         f"<script>{_SCRIPT}</script></body></html>\n"
@@ -135,6 +135,6 @@ def _class(node: Node) -> str:
 
 
 def _name(name: str) -> str:
-    """A frame's name with its file's name instead of the path."""
+    """A frame's name, with its file's name instead of its path."""
     path, paren, rest = name.partition("(")
     return f"{Path(path).name}{paren}{rest}" if paren and "/" in path else name

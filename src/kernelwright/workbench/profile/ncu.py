@@ -1,4 +1,4 @@
-"""Nsight Compute around a step, where it is installed."""
+"""Measures a step with Nsight Compute, if it is installed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NcuError(UserError, RuntimeError):
 
 @dataclass(frozen=True)
 class Counters:
-    """Launches of one kernel; shares of the peak are means weighted by time, in percent."""
+    """Counters of one kernel's launches; percentages of the peak are means weighted by time."""
 
     kernel: str
     count: int
@@ -44,7 +44,7 @@ def measure(what: str, model: str, batch: int, context: int) -> list[Counters]:
     """Counters of one step's kernels, longest first.
 
     Raises:
-        NcuError: ncu is not installed or failed, with its output.
+        NcuError: ncu is not installed, or failed; the message contains its output.
     """
     found = shutil.which("ncu")
     if found is None:

@@ -1,4 +1,4 @@
-"""A profile of a step, and the files that show it."""
+"""A profile of a step, and its output files."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Profile:
     """The kernels and functions of a step.
 
     Attributes:
-        kernels, operators: times by kernel and operator, and by operator alone, longest first.
-        us: of all kernels.
-        peak_bytes: most memory during the step; None where none was allocated.
-        files: that were written.
+        kernels, operators: times by kernel and operator, and by operator only, longest first.
+        us: the total time of all kernels.
+        peak_bytes: peak memory during the step; None if none was allocated.
+        files: the files that were written.
     """
 
     name: str
@@ -59,7 +59,7 @@ def profile(work: Workload, device: torch.device, folder: Path) -> Profile:
 
 
 def memory_picture(trace: Trace, name: str) -> str:
-    """Bytes that are allocated, by time."""
+    """A chart of the allocated bytes over time."""
     begin = trace.memory[0][0] if trace.memory else 0.0
     x: list[float] = []
     y: list[float] = []

@@ -1,4 +1,4 @@
-"""What one rung changes in a step: its time, and the losses of a few steps."""
+"""The effect of one rung on a step: its time, and the losses of a few steps."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from kernelwright.support.errors import UsageError
 
 from .workload import Workload
 
-STEPS = 5  # whose losses are compared
+STEPS = 5  # number of steps whose losses are compared
 
 
 @dataclass(frozen=True)
 class Swap:
-    """A step with the rung that is dispatched, and with another.
+    """A step with the dispatched rung, and with another one.
 
     Attributes:
-        us: median microseconds of each.
+        us: median microseconds of both.
         comparison: whether the step with the other rung is faster.
-        losses: of the first steps of each, from the same weights; empty where a step has none.
+        losses: of the first steps of both, from the same weights; empty if a step has no loss.
     """
 
     operator: str

@@ -1,5 +1,5 @@
-"""A step under PyTorch's profiler: its events as trees, and kernels by the operator that they are
-of."""
+"""A step under PyTorch's profiler: its events as trees, and its kernels by the operator that
+launched them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _STEP = "kernelwright: the step"
 
 @dataclass
 class Node:
-    """A call: of a Python function, of an operator of PyTorch or ours, or a launch.
+    """A call of a Python function or of an operator (PyTorch's or ours), or a launch.
 
     Attributes:
         kind: "python_function", "cpu_op", "cuda_runtime", ...
         begin, end: microseconds.
-        gpu_us: time on the GPU of what it launched itself.
+        gpu_us: GPU time of the work that it launched itself.
     """
 
     name: str
@@ -50,14 +50,14 @@ class Node:
         return max(0.0, self.us - sum(c.us for c in self.children))
 
     def up(self) -> Iterator[Node]:
-        """Itself and what it was called from, inside out."""
+        """The call and its callers, innermost first."""
         node: Node | None = self
         while node is not None:
             yield node
             node = node.parent
 
     def down(self) -> Iterator[Node]:
-        """Itself and all that it called."""
+        """The call and all its callees."""
         yield self
         for child in self.children:
             yield from child.down()
@@ -65,10 +65,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel on a GPU; on a CPU, an operator of PyTorch outside those that it calls.
+    """A kernel on a GPU; on a CPU, an operator of PyTorch without its callees.
 
     Attributes:
-        operator: what it was launched for; ".backward" behind it where autograd did.
+        operator: the operator that launched it, followed by ".backward" if autograd did.
     """
 
     name: str
@@ -88,13 +88,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Trace:
-    """What a profile holds.
+    """The contents of a profile.
 
     Attributes:
-        document: PyTorch's trace, which Perfetto (ui.perfetto.dev) shows.
-        roots: calls that no other call contains, of every thread.
-        on_gpu: whether kernels ran on one.
-        memory: (microseconds, bytes that are allocated), in order.
+        document: PyTorch's trace, which Perfetto (ui.perfetto.dev) can show.
+        roots: outermost calls of all threads.
+        on_gpu: whether kernels ran on a GPU.
+        memory: (microseconds, allocated bytes), in order.
     """
 
     document: dict[str, Any]
@@ -124,7 +124,7 @@ def record(step: Callable[[], Any], device: torch.device, warm_up: int = 3) -> T
     """Profile one step.
 
     Args:
-        step: called `warm_up` times before.
+        step: the step; it is called `warm_up` times first.
     """
     from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -146,7 +146,7 @@ def record(step: Callable[[], Any], device: torch.device, warm_up: int = 3) -> T
 
 
 def read(document: dict[str, Any]) -> Trace:
-    """The trace of a document as PyTorch's profiler exports it."""
+    """The trace in a document exported by PyTorch's profiler."""
     events = [e for e in document["traceEvents"] if e.get("ph") == "X" and "cat" in e]
     kinds = {"python_function", "cpu_op", "user_annotation", *_LAUNCHES}
     roots = _of_the_step(_trees([e for e in events if e["cat"] in kinds]))
@@ -180,13 +180,13 @@ def _trees(events: list[dict[str, Any]]) -> list[Node]:
 
 
 def _in_order(node: Node) -> tuple[float, float, float]:
-    """Callers before what they call. Functions that were running when the profile began have one
-    beginning; their numbers tell them apart."""
+    """Sort callers before callees. Functions that were running when the profile began have the same
+    start time; their ids order them."""
     return node.begin, node.facts.get("Python id", float("inf")), -node.end
 
 
 def _of_the_step(roots: list[Node]) -> list[Node]:
-    """The step, and what other threads computed meanwhile, as autograd's of a GPU does."""
+    """The step, and calls in other threads during it, such as autograd's thread for a GPU."""
     step = next(n for root in roots for n in root.down() if n.name == _STEP)
     step.parent = None
     others = [
@@ -199,11 +199,11 @@ def _of_the_step(roots: list[Node]) -> list[Node]:
 
 
 class _Labels:
-    """The operator that a call is of.
+    """Determines the operator to which a call belongs.
 
-    That is the innermost operator of ours around it; else the function of models/operators.py that
-    called PyTorch; else the outermost operator of PyTorch. What autograd runs has the number of the
-    forward's call, whose operator it is.
+    This is the innermost operator of ours around the call; else the function of models/operators.py
+    that called PyTorch; else the outermost operator of PyTorch. Calls made by autograd have the
+    sequence number of a forward's call and belong to its operator.
     """
 
     def __init__(self, roots: list[Node]):
@@ -267,7 +267,7 @@ def _of_gpu(events: list[dict[str, Any]], roots: list[Node], labels: _Labels) ->
 
 
 def _memory(document: dict[str, Any], on_gpu: bool) -> list[tuple[float, int]]:
-    """Bytes by time, of the GPU where there is one. A CPU's totals are of the profile alone."""
+    """Allocated bytes over time, on the GPU if there is one. On a CPU, counted since the start."""
     found: list[tuple[float, int]] = []
     for e in document["traceEvents"]:
         if e.get("name") == "[memory]":

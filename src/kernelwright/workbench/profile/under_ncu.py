@@ -1,4 +1,4 @@
-"""The process that Nsight Compute watches: python -m ... WHAT MODEL BATCH CONTEXT."""
+"""The process that Nsight Compute profiles: python -m ... WHAT MODEL BATCH CONTEXT."""
 
 from __future__ import annotations
 

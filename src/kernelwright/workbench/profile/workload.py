@@ -1,4 +1,4 @@
-"""What is profiled: a training step, a step of decoding, or a call of an operator."""
+"""The work to profile: a training step, a decoding step, or a call of an operator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Workload:
     """Something to profile.
 
     Attributes:
-        step: does it once, and returns its loss or None.
+        step: runs it once, and returns its loss or None.
     """
 
     name: str
@@ -27,9 +27,9 @@ def make(what: str, model: str, batch: int, context: int, device: torch.device) 
     """A workload by its name: "train", "generate", or an operator on its first bench case.
 
     Args:
-        model: a preset; of "train" and "generate".
-        batch: sequences.
-        context: tokens of a sequence; 0 for the model's.
+        model: a preset, for "train" and "generate".
+        batch: the number of sequences.
+        context: tokens per sequence; 0 for the model's.
     """
     if what == "train":
         return _train(model, batch, context, device)
@@ -64,7 +64,7 @@ def _generate(model: str, batch: int, device: torch.device) -> Workload:
         made = models.build(models.preset(model, vocabulary=_vocabulary(model))).eval()
     if device.type == "cuda":
         made = made.bfloat16()
-    # a kernel of a graph's replay does not say which operator launched it
+    # kernels of a graph's replay cannot be attributed to operators
     decoder = Decoder(made, batch, Sampling(temperature=0.0), 0, _vocabulary(model), graphed=False)
     prompt = [1] * (made.config.context // 2)
     decoder.begin([prompt] * batch)

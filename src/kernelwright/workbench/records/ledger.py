@@ -38,7 +38,7 @@ class LedgerRow:
     """The state of one rung.
 
     Attributes:
-        hash: of its current source.
+        hash: the hash of its current source.
         proven: GPUs on which that source passed; always empty for PyTorch's own rungs, which need
             no proof.
         stale: GPUs on which another version of its source was verified.
@@ -68,7 +68,7 @@ class Ledger:
 
     @property
     def exit_code(self) -> int:
-        """0 where there is no problem, else 1."""
+        """0 if there is no problem, else 1."""
         return WRONG if self.problems else GOOD
 
 
@@ -76,7 +76,7 @@ def ledger(root: Path | None = None) -> Ledger:
     """Which rungs are proven, and problems of the shipped records.
 
     Args:
-        root: folder of the records; by default the shipped ones, with the proofs of the user's own.
+        root: the folder of the records; by default the shipped ones, with the user's own proofs.
 
     Raises:
         data.Damaged: a file of the records is damaged.
@@ -92,7 +92,7 @@ def check(root: Path | None = None) -> list[str]:
     """Every problem of the records and proofs, one line each.
 
     A rung in a default order or a tuned table is unproven; `proven.json` does not match the
-    records; a record is of another source than the current one, names something that does not
+    records; a record belongs to another source than the current one, names something that does not
     exist, has an outcome that contradicts its error, or has times although it did not pass.
     """
     root = root or records.ROOT
@@ -116,12 +116,12 @@ def proven(*roots: Path) -> dict[str, dict[str, list[str]]]:
 
 
 def _proven_file(root: Path) -> Path:
-    """Where the proofs of a folder's records are; those of the shipped records are in `data`."""
+    """The file of the proofs of a folder's records; that of the shipped records is in `data`."""
     return proof.PROVEN if root == SHIPPED else root / proof.PROVEN.name
 
 
 def write_proven(root: Path | None = None) -> Path:
-    """Write `proven.json` from the records; its path."""
+    """Write `proven.json` from the records; returns its path."""
     root = root or records.home()
     path = _proven_file(root)
     data.write(path, json.dumps(proven(root), indent=1, sort_keys=True) + "\n")
@@ -158,7 +158,7 @@ def _read_whole(root: Path) -> None:
 
 
 def _lines(root: Path) -> Iterator[tuple[str, Line]]:
-    """(where it stands, the record as it stands in its file)."""
+    """(its location, the record as written in its file)."""
     for path in sorted(root.glob("*/*.jsonl")):
         if path.name != "runs.jsonl":
             for number, line in records.lines(path):
@@ -206,13 +206,13 @@ def _of_lines(root: Path) -> Iterator[str]:
     runs = {r["run"] for path in root.glob("*/runs.jsonl") for _, r in data.lines(path)}
     for where, line in _lines(root):
         if line["run"] not in runs:
-            yield f"{where}: is of the run {line['run']}, which runs.jsonl does not know"
+            yield f"{where}: is of the run {line['run']}, which is not in runs.jsonl"
         outcome, error, budget = line["outcome"], line.get("error"), line.get("budget")
         if outcome not in records.OUTCOMES:
-            yield f"{where}: {outcome!r} is no outcome"
+            yield f"{where}: {outcome!r} is not an outcome"
         if outcome != "pass" and any(line.get(t) for t in ("cold", "warm", "host")):
             yield f"{where}: has times, but its outcome is {outcome}"
-        ours = not line["rung"].startswith("peer:")  # a peer's error is shown, not judged
+        ours = not line["rung"].startswith("peer:")  # a peer's error is shown but not limited
         if ours and bool(error) != bool(budget):
             yield f"{where}: has an error without a budget, or the other way round"
         elif error and budget and outcome == "pass" and not _within(error, budget):
@@ -227,11 +227,11 @@ def _of_lines(root: Path) -> Iterator[str]:
 
 
 def _within(error: Line, budget: Line) -> bool:
-    return all(error[k] <= budget[k] for k in error)  # a NaN is not
+    return all(error[k] <= budget[k] for k in error)  # false for NaN
 
 
 def of_line(lad: Ladder, line: Line) -> Iterator[str]:
-    """What a record of an operator names that does not exist (any more)."""
+    """The names in an operator's record that do not exist (any more), one problem each."""
     watched = line["case"].startswith("check:")  # all of a rung's configs under one tool
     if not watched and line["case"] not in {ALL_CASES, *(c.id for c in lad.operator.cases)}:
         yield f"{lad.name} has no case {line['case']}"
@@ -242,7 +242,7 @@ def of_line(lad: Ladder, line: Line) -> Iterator[str]:
         return
     rung = lad.rung(line["rung"])
     if line.get("hash") != source_hash(lad, rung):
-        yield f"is of another source of {lad.name}.{rung.name} than today's"
+        yield f"is of another source of {lad.name}.{rung.name} than the current one"
     if not watched and line.get("config", {}) not in rung.configs:
         yield f"{lad.name}.{rung.name} has no config {line.get('config', {})}"
 
@@ -256,7 +256,7 @@ def _of_defaults(root: Path) -> Iterator[str]:
         for name, cases in served.items():
             if lad.rung(name).is_gpu and f"{lad.name}.{name}" not in shown:
                 more = f" and {len(cases) - 1} more cases" if cases[1:] else ""
-                yield f"{lad.name}.{name} is unproven, but would serve {cases[0]}{more}"
+                yield f"{lad.name}.{name} is unproven, but would be dispatched for {cases[0]}{more}"
 
 
 def _of_tables() -> Iterator[str]:
@@ -278,4 +278,4 @@ def _of_tables() -> Iterator[str]:
 def _of_proven(root: Path) -> Iterator[str]:
     path = _proven_file(root)
     if data.document(path, {}) != proven(root):
-        yield f"{path.name} is not what the records say: write it again"
+        yield f"{path.name} does not match the records: write it again"

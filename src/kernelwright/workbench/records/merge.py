@@ -20,8 +20,8 @@ from kernelwright.workbench.records.records import Record
 
 @dataclass(frozen=True)
 class Merged:
-    """`taken`: records merged. `stale`: records of the folders that were skipped, and `dropped`:
-    existing records that were removed, because they are not of the current sources."""
+    """`taken`: the number of merged records. `stale`: records of the folders that were skipped, and
+    `dropped`: existing records that were removed, because they are not of the current sources."""
 
     taken: int
     stale: int
@@ -60,7 +60,7 @@ def merge(folders: Iterable[Path], root: Path | None = None) -> Merged:
                         stale += 1
                     else:
                         if line["run"] not in environments:
-                            why = f"is of the run {line['run']}, which runs.jsonl does not know"
+                            why = f"is of the run {line['run']}, which is not in runs.jsonl"
                             raise data.Damaged(path, number, why)
                         by_run[line["run"]].append(records.read(line))
                         taken += 1

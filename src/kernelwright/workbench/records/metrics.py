@@ -12,22 +12,22 @@ from kernelwright.machine.stats import interval
 
 from .records import Record, median, ratio
 
-#: Rungs that use only PyTorch: with other libraries, the baselines of ours.
+#: Rungs that use only PyTorch. They and other libraries are the baselines of our rungs.
 THEIRS = ("native", "compiled")
-#: A/A noise above which a run does not say what is faster.
+#: A/A noise above which a run does not rank rungs.
 RANKED = 0.10
 
 
 @dataclass(frozen=True)
 class Row:
-    """One rung or peer on one case. `record` is None where nothing was measured."""
+    """One rung or peer on one case. `record` is None if nothing was measured."""
 
     name: str
     rung: Rung | None  # None for a peer
     record: Record | None
     roof: Record | None  # of the record's run
     below: Record | None  # the nearest timed rung below it
-    best: Record | None  # the fastest of native, compiled and the peers, itself left out
+    best: Record | None  # the fastest of native, compiled and the peers, without itself
     verified: Record | None = None  # the record over all cases that `verify` writes
     products: tuple[Record, ...] = ()  # the record's run's roofs of matrix products
 
@@ -68,12 +68,12 @@ class Row:
 
     @property
     def workspace(self) -> int | None:
-        """Peak bytes of a call beyond arguments and results; None for none."""
+        """Peak bytes of a call besides arguments and results; None if not measured."""
         return self.record.workspace or None if self.record else None
 
     @property
     def rate(self) -> str:
-        """As text: bytes per second, or operations per second if they are the limit."""
+        """Bytes per second, or operations per second if they are the limit, as text."""
         r = self.record
         if r and r.cold and _is_products(r):
             return f"{r.flops / median(r.cold) / 1e6:.0f} TFLOP/s"
@@ -214,7 +214,7 @@ def _as_json(table: Table) -> dict[str, Any]:
 def table(
     ladder: Ladder, machine: str, case: str, records: Iterable[Record], noise: float | None = None
 ) -> Table:
-    """The table of one case. Of a rung's configs the fastest of the newest run counts.
+    """The table of one case, with the fastest config of each rung in its newest run.
 
     Args:
         noise: A/A noise of the run; above `RANKED` the table has no factors between rungs.

@@ -44,7 +44,7 @@ class Record:
         case: the case's id.
         machine: a slug, "nvidia-h200" or "cpu-x86_64-2"; the folder's name.
         run: the run's id; ratios hold only between records of one run.
-        hash: the rung's source hash; "" for code that is not ours.
+        hash: the rung's source hash; "" for code outside this package.
         carried: the source hash with which the record was made, if it has been carried over to a
             source with the same machine code (see carry.py); usually "".
         outcome: one of OUTCOMES; only "pass" has times.
@@ -121,7 +121,7 @@ def load(machine: str | None = None, operator: str | None = None) -> list[Record
     """Records of `roots()`, all or of one machine or operator.
 
     Raises:
-        data.Damaged: a file is not what was written to it; naming the line.
+        data.Damaged: a file is damaged; the message names the line.
     """
     found: dict[tuple, Record] = {}
     for root in roots():
@@ -179,15 +179,15 @@ def read(line: dict[str, Any]) -> Record:
 
 
 def write(path: Path, lines: Iterable[dict[str, Any]]) -> None:
-    """Write a file of records, a line each."""
+    """Write a file of records, one line per record."""
     data.write(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(number, record as it stands) of each line of a file of records.
+    """(number, record as written) of each line of a file of records.
 
     Raises:
-        data.Damaged: naming the file and the line.
+        data.Damaged: a line is damaged; the message names the file and the line.
     """
     for number, line in data.lines(path):
         if lacking := [name for name in REQUIRED if name not in line]:
@@ -200,4 +200,4 @@ def _of_file(path: Path) -> Iterator[Record]:
         try:
             yield read(line)
         except (TypeError, AssertionError) as e:
-            raise data.Damaged(path, number, f"is no record ({e})") from None
+            raise data.Damaged(path, number, f"is not a record ({e})") from None

@@ -1,6 +1,6 @@
 """Runs of the test suite on GPUs: when, at which commit, and with which result.
 
-`records/suite.jsonl` holds a line for each run of `pytest --record-suite`, the newest last. A run
+`records/suite.jsonl` has one line for each run of `pytest --record-suite`, the newest last. A run
 may be a part of the suite; the parts of one commit are counted together.
 """
 
@@ -23,8 +23,8 @@ class SuiteRun:
     Attributes:
         commit: "1a2b3c4...", followed by "+" if there were uncommitted changes.
         when: the time of its end, UTC.
-        machine: a slug, as of records.
-        scope: "all", or "cover": what `make test` runs.
+        machine: a slug, as in records.
+        scope: "all", or "cover" for the tests that `make test` runs.
         part: "2/7", or "1/1".
         seconds: wall-clock time.
         failures: names of the tests that failed.
@@ -48,8 +48,8 @@ class SuiteRun:
 
 @dataclass(frozen=True)
 class SuiteStanding:
-    """The parts of the suite that last ran on a machine, of one commit. `missing`: parts that did
-    not run."""
+    """The parts of the suite that ran last on a machine, of one commit. `missing`: the parts that
+    did not run."""
 
     commit: str
     when: str
@@ -71,7 +71,7 @@ def append(run: SuiteRun, path: Path) -> None:
 
 
 def load(path: Path) -> list[SuiteRun]:
-    """The runs of a file; none where there is no file."""
+    """The runs in a file; empty if there is no file."""
     found: list[SuiteRun] = []
     for _, run in data.lines(path):
         run["failures"] = tuple(run["failures"])
@@ -80,7 +80,7 @@ def load(path: Path) -> list[SuiteRun]:
 
 
 def merge(path: Path, into: Path) -> int:
-    """Append the runs of a file that another does not hold yet; how many."""
+    """Append the runs of a file that `into` does not contain yet; returns how many."""
     known = set(load(into))
     new = [run for run in load(path) if run not in known]
     for run in new:
@@ -90,7 +90,7 @@ def merge(path: Path, into: Path) -> int:
 
 def standing(runs: Iterable[SuiteRun]) -> list[SuiteStanding]:
     """The last run on each machine: the newest, and those of the same commit, scope, torch and
-    number of parts. Of a part that ran twice, the later run is used."""
+    number of parts. If a part ran twice, the later run is used."""
     newest: dict[str, SuiteRun] = {}
     together: dict[tuple[str, ...], dict[str, SuiteRun]] = {}
     for run in sorted(runs, key=lambda run: run.when):

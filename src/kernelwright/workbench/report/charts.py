@@ -29,7 +29,7 @@ __all__ = [
     "Point", "Series", "band", "ladder", "rate_over_size", "roofline", "standalone",
     "time_over_size",
 ]  # fmt: skip
-HERE = "here"  # the class of a marker of what was measured here; shipped ones have none
+HERE = "here"  # the class of markers of values measured here; other markers have none
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _middles(at: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 @dataclass(frozen=True)
 class Point:
-    """A dot of the roofline: flop per byte, GFLOP/s. `group` labels its column; `here`: as in
+    """A dot of the roofline: FLOP per byte, GFLOP/s. `group`: the label of its column; `here`: see
     Series."""
 
     group: str
@@ -155,7 +155,7 @@ def _columns(points: list[Point], xs: Axis, ys: Axis, height: int) -> list[str]:
         mine = [(x, y) for x, y, g in at if g == group]
         x, lowest = max(mine, key=lambda dot: dot[1])
         highest = min(y for _, y in mine)
-        half = 0.4 * len(group)  # of its width, in percent of a page's
+        half = 0.4 * len(group)  # half the label's width, in percent of a page's
         below = range(round(lowest) + 18, height - 4, 13)
         for y in (*below, *range(round(highest) - 10, 8, -13)):
             if not any(abs(x - a) < half + h and -9 < y - b < 14 for a, b, h in taken):
@@ -191,7 +191,7 @@ def band(
         for v, m in zip(ys, middles, strict=True)
     )
     step = (width - left) / len(edges)
-    every = max(2, math.ceil(40 / step))  # points from one name to the next
+    every = max(2, math.ceil(40 / step))  # number of points from one label to the next
 
     def place(i: int, away: float) -> tuple[float, float]:
         return left + (i + 0.5) * step, top + height / 2 * (1 - away / (1.05 * far))

@@ -1,4 +1,4 @@
-"""Counters of the rungs: of the emulator, and of a GPU where they were recorded."""
+"""Counters of the rungs: from the emulator and, if recorded, from a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EMULATED = (
     "rung", "case", "requests", "active lanes", "sectors / request", "bytes used of sectors",
     "bank conflicts", "traffic / least",
 )  # fmt: skip
-#: Counters of a GPU that are shown, by the name that the record has.
+#: The GPU counters that are shown, by their names in the records.
 COUNTED = {
     "instructions": "instructions",
     "threads_per_instruction": "threads / instruction",
@@ -37,7 +37,7 @@ class View:
 
 
 def views(lad: Ladder) -> list[View]:
-    """The tables of a ladder's current sources; none where nothing was recorded."""
+    """The tables for a ladder's current sources; empty if nothing was recorded."""
     current = {r.name: source_hash(lad, r) for r in lad.rungs}
     found = [
         View("Counted by the emulator, with its model of a warp", EMULATED, rows)

@@ -1,4 +1,4 @@
-"""The ladder chart: a bar for each rung, its length the share of the roof.
+"""The ladder chart: a bar for each rung, whose length is the share of the roof.
 
 Three groups: baselines, the teaching sequence, alternatives (steps.py).
 """
@@ -23,7 +23,7 @@ from .svg import NARROW, line, marker, svg, text, wrapped
 
 STEP, BAR = 50, 14  # heights of a ladder's row and its bar, pixels
 HEAD = 30  # height of a group's title
-#: Titles of the groups, and what each holds.
+#: Titles of the groups, and the contents of each.
 GROUPS = (
     ("Baselines", "PyTorch and other libraries"),
     ("Teaching sequence", "each step is faster than the one before it, or equal within 1%"),
@@ -43,8 +43,8 @@ def ladder(
 
     Args:
         table: metrics of one case.
-        dispatched: the rung that is dispatched on this case, which is marked.
-        here: the runs that were measured on this machine; records of others were shipped.
+        dispatched: the rung that is dispatched for this case; it is marked.
+        here: the runs measured on this machine; other records were shipped.
         title, caption: above the chart in a separate file, which is NARROW pixels wide; without
             a title the chart fills the page.
     """
@@ -121,7 +121,7 @@ def _bar(
     if factor := found.over_previous(row):
         inside = end > 88
         where = 'class="step in" dx="-8" text-anchor="end"' if inside else 'class="step" dx="8"'
-        at = min(end, scale(1.0)) if inside else end  # not across the roof's line
+        at = min(end, scale(1.0)) if inside else end  # so that it does not cross the roof's line
         out.append(f'<text {where} x="{at:.1f}%" y="{middle + 4}">{times(factor)}</text>')
     roof = f"{scale(1.0):.1f}%"
     return [*out, line("roof", roof, y + 19, roof, y + 27 + BAR), "</g>"]

@@ -13,22 +13,22 @@ HERE, SHIPPED = "measured here", "shipped"
 
 
 def runs_here(found: Iterable[Record]) -> frozenset[str]:
-    """The runs among records that are not in the package: those that `--record` or `ledger --merge`
-    added."""
+    """The runs among the records that are not in the package: those added by `--record` or `ledger
+    --merge`."""
     files = (DATA / "records").glob("*/runs.jsonl")
     shipped = {line["run"] for path in files for _, line in data.lines(path)}
     return frozenset(r.run for r in found) - shipped
 
 
 def of(row: Row, here: frozenset[str]) -> str:
-    """Where a row's time comes from; "" without a time."""
+    """The origin of a row's time; "" if it has none."""
     if row.record is None or not row.timed:
         return ""
     return HERE if row.record.run in here else SHIPPED
 
 
 def caption(rows: Iterable[Row], here: frozenset[str], machine: str) -> str:
-    """Where a figure's times come from, as the end of its caption."""
+    """The origin of a figure's times, as the end of its caption."""
     kinds = {of(row, here) for row in rows} - {""}
     if kinds == {HERE}:
         return f"measured here, on {machine}"

@@ -1,6 +1,6 @@
 """The data of the report's first screen: one row per machine, operator and case.
 
-templates/report.js computes means and counts from it, over the rows that its filters choose.
+templates/report.js computes means and counts from it, over the rows selected by its filters.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def machines(found: Iterable[Record], runs_here: frozenset[str]) -> list[str]:
 
 
 def tables(lad: Ladder, machine: str, found: list[Record]) -> list[Table]:
-    """A ladder's timed cases; on the reference machine, those that README and the pages show."""
+    """A ladder's timed cases; on the reference machine, those shown in README and the pages."""
     if machine == REFERENCE_MACHINE:
         return shown.shown(lad, found)
     cases = metrics.timed_cases(lad, machine, found)
@@ -42,8 +42,9 @@ def rows(
 ) -> list[dict[str, Any]]:
     """The first screen's data for each timed case of a ladder.
 
-    Each has the rung that stands for the ladder (the fastest written here; of PyTorch's where none
-    is timed), its time, its share of the roof, and its factors over PyTorch and the best peer.
+    Each row has the rung that represents the ladder (the fastest written here, or PyTorch's if none
+    of these is timed), its time, its share of the roof, and its factors over PyTorch and the best
+    peer.
     """
     out: list[dict[str, Any]] = []
     for t in tables(lad, machine, found):
@@ -69,7 +70,7 @@ def rows(
 
 
 def over_torch(lad: Ladder, row: Row, table: Table) -> float | None:
-    """The speedup over PyTorch's own operator; None where PyTorch only emulates the operator."""
+    """The speedup over PyTorch's own operator; None if PyTorch only emulates the operator."""
     if lad.emulated:
         return None
     native = next((r.record for r in table.rows if r.name == "native"), None)
@@ -77,8 +78,8 @@ def over_torch(lad: Ladder, row: Row, table: Table) -> float | None:
 
 
 def over_peer(lad: Ladder, row: Row) -> float | None:
-    """The speedup over the fastest of PyTorch and the peers; None where there is no peer that does
-    the same work."""
+    """The speedup over the fastest of PyTorch and the peers; None if there is no peer that does the
+    same work."""
     pytorch = row.best is not None and row.best.rung in PYTORCHS
     return None if lad.emulated and pytorch else row.over_best
 

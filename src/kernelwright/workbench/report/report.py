@@ -1,7 +1,7 @@
 """The report: the records as one self-contained page that opens offline.
 
 The first screen is drawn by templates/report.js from a table of figures. An operator's section is
-compressed, and expanded when it is opened: the page stays small, and so does its document tree.
+compressed, and expanded when it is opened, so that the page and its document tree stay small.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def _machine(machine: str, found: list[Record], here: frozenset[str]) -> dict[st
     facts = {k: v for k, v in newest.items() if isinstance(v, str) and k not in ("machine", "run")}
     for part in ("gpu", "cpu"):
         about = newest.get(part)
-        if isinstance(about, dict):  # the CPU's name too where a GPU hides behind it
+        if isinstance(about, dict):  # also the CPU's name on a machine with a GPU
             facts[part] = str(about.get("name") or about.get("model"))
     caption = origin.caption(rows, here, machine)
     return {"name": machine, "facts": facts, "roofline": Markup(roofline), "caption": caption}

@@ -1,5 +1,5 @@
-"""What an operator's section of the report shows: its ladder, its times over size, its counters and
-its sources."""
+"""The contents of an operator's section in the report: its ladder, times over size, counters and
+sources."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class CaseView:
     table: Table
     chart: Markup
     caption: str
-    figures: dict[str, Any]  # of the table
-    shown: bool  # when the section opens
+    figures: dict[str, Any]  # the table's data
+    shown: bool  # whether it is shown when the section is opened
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class MachineView:
 @dataclass(frozen=True)
 class DiffLine:
     kind: str  # "add", "del", "hunk" or ""
-    parts: tuple[tuple[str, bool], ...]  # texts, and whether each one is what changed in the line
+    parts: tuple[tuple[str, bool], ...]  # texts, and whether each is a changed part of the line
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class RungView:
     code: str
     below: str  # the rung that `diff` starts from
     diff: list[DiffLine]
-    same_as: str  # anchor of the rung that showed this file already
-    notes: dict[int, dissect.Note]  # beside the code's lines
-    dissected: tuple[str, ...]  # the calls that the notes are of
+    same_as: str  # anchor of the earlier rung that already shows this file
+    notes: dict[int, dissect.Note]  # shown in the margin of the code
+    dissected: tuple[str, ...]  # the calls to which the notes belong
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,11 @@ def view(
     here: frozenset[str],
     seen: dict[tuple[str, str], str],
 ) -> LadderView:
-    """Everything that a ladder's section shows.
+    """The contents of a ladder's section.
 
     Args:
         here: the runs measured here.
-        seen: the anchor of each source shown in an earlier section; this one's are added.
+        seen: the anchors of sources shown in earlier sections; this section's are added.
     """
     mine = [r for r in found if r.operator == lad.name]
     views = [_on_machine(lad, m, mine, here) for m in machines]
@@ -114,7 +114,7 @@ def headline(lad: Ladder, machine: str, found: list[Record]) -> Table | None:
 
 
 def dispatched(lad: Ladder, machine: str, case_id: str) -> str:
-    """The rung dispatched for a case on a machine; "" if that is not known here."""
+    """The rung dispatched for a case on a machine; "" if it is unknown."""
     gpu: Gpu | None = H200 if machine == REFERENCE_MACHINE else None
     if machine == slug(here()):
         gpu = gpu_of(here())
@@ -268,8 +268,8 @@ def _diff(old: str, new: str) -> list[DiffLine]:
 
 
 def _partner(rows: list[str], i: int) -> str | None:
-    """The added line that stands for a removed one: of the next added lines the one with the same
-    number as the removed line has among its neighbours."""
+    """The added line that corresponds to a removed one: the one with the same position among the
+    following added lines as the removed line has among its neighbours."""
     first = i
     while first and rows[first - 1][:1] == "-":
         first -= 1
@@ -281,7 +281,7 @@ def _partner(rows: list[str], i: int) -> str | None:
 
 
 def _changed(row: str, partner: str | None) -> tuple[tuple[str, bool], ...]:
-    """The parts of a line, and which of them its partner does not have."""
+    """The parts of a line, and for each whether it is missing in its partner."""
     if partner is None:
         return ((row, False),)
     matcher = difflib.SequenceMatcher(None, row[1:], partner[1:], autojunk=False)

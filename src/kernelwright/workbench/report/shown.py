@@ -28,5 +28,5 @@ def shown(lad: Ladder, found: list[Record]) -> list[Table]:
 
 
 def headline(lad: Ladder, found: list[Record]) -> Table | None:
-    """The case that represents the ladder, of those that are shown."""
+    """The case that represents the ladder, among those that are shown."""
     return max(shown(lad, found), key=metrics.telling, default=None)

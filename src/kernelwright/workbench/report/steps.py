@@ -1,4 +1,4 @@
-"""The rungs of a ladder on one case in three groups, so that the steps of the middle one rise."""
+"""The rungs of a ladder on one case in three groups; in the middle one each step is faster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kernelwright.workbench.records.metrics import Row, Table
 from kernelwright.workbench.records.records import ratio
 
-#: A step may be slower than the one before it by this, as a fraction: the noise of a good run.
+#: The fraction by which a step may be slower than the previous one: the noise of a good run.
 LEVEL = 0.01
 
 
@@ -17,8 +17,8 @@ class Steps:
 
     Attributes:
         baselines: PyTorch's rungs and other libraries.
-        sequence: the teaching sequence: of the rungs written here the longest series, in the
-            ladder's order, in which each is as fast as the one before or faster.
+        sequence: the teaching sequence: the longest series of rungs written here, in the ladder's
+            order, in which each is at least as fast as the previous one.
         others: the remaining rungs written here: alternatives for other shapes, and rungs that are
             not timed on this case.
     """
@@ -28,7 +28,7 @@ class Steps:
     others: tuple[Row, ...]
 
     def over_previous(self, row: Row) -> float | None:
-        """How many times as fast a row of the sequence is as the one before it."""
+        """The speedup of a row of the sequence over the previous one."""
         if row not in self.sequence[1:] or row.record is None:
             return None
         before = self.sequence[self.sequence.index(row) - 1].record
@@ -36,7 +36,7 @@ class Steps:
 
 
 def steps(table: Table) -> Steps:
-    """The groups of a table's rows. Where no rung written here is timed, all are the sequence."""
+    """The groups of a table's rows. If no rung written here is timed, all are in the sequence."""
     mine = [r for r in table.rows if r.rung and r.rung.is_ours]
     timed = [r for r in mine if r.timed]
     sequence = _rising(timed) if timed else mine
@@ -48,8 +48,8 @@ def steps(table: Table) -> Steps:
 
 
 def _rising(rows: list[Row]) -> list[Row]:
-    """The longest series of rows that do not become slower; of several, the one that ends fastest,
-    then the one whose earlier steps come first."""
+    """The longest series of rows that do not become slower; if there are several, the one that ends
+    fastest, then the one whose earlier steps come first."""
     best: list[list[Row]] = []
     for row in rows:
         before = [s for s in best if (s[-1].cold or 0) * (1 + LEVEL) >= (row.cold or 0)]

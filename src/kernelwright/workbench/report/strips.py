@@ -1,5 +1,5 @@
 """Pictures made of strips: rows of cells, each filled to some height. A strip shows the memory that
-a warp's request touches, the banks it needs, or any series of shares.
+a warp's request touches, the banks it needs, or any series of fractions.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Strip:
     """A row of a picture.
 
     Attributes:
-        label: above the cells, on the left.
-        cells: the height of each, 0 to 1.
-        words: above the cells, on the right.
-        kind: "load", "store" or "atomic", which decides the colour.
-        tall: pixels of height.
+        label: text above the cells, on the left.
+        cells: the height of each cell, 0 to 1.
+        words: text above the cells, on the right.
+        kind: "load", "store" or "atomic", which determines the colour.
+        tall: the height in pixels.
     """
 
     label: str
@@ -72,7 +72,7 @@ def drawn(strip: Strip, y: float) -> list[str]:
 
 
 def picture(title: str, notes: Sequence[str], strips: Sequence[Strip], label: str) -> str:
-    """An SVG that stands alone: a title, paragraphs of explanation, and strips below each other."""
+    """A self-contained SVG: a title, paragraphs of explanation, and strips below each other."""
     parts, y = head(title, notes)
     for strip in strips:
         parts += drawn(strip, y)
@@ -81,7 +81,7 @@ def picture(title: str, notes: Sequence[str], strips: Sequence[Strip], label: st
 
 
 def head(title: str, notes: Sequence[str]) -> tuple[list[str], float]:
-    """The title and the explanation of a picture, and where its first strip begins."""
+    """The title and the explanation of a picture, and the position of its first strip."""
     parts, y = svg.wrapped(16, title, "title", TITLE)
     for note in notes:
         lines, y = svg.wrapped(y, note, "soft", LETTER)
@@ -90,14 +90,14 @@ def head(title: str, notes: Sequence[str]) -> tuple[list[str], float]:
 
 
 def alone(parts: list[str], height: float, label: str) -> str:
-    """An SVG with its style."""
+    """An SVG including its style."""
     drawing = svg.svg(parts, height, label, NARROW)
     head, _, rest = drawing.partition(">")
     return f"{head}><style>{STYLE}</style>{rest}\n"
 
 
 def sectors(r: Request, size: int) -> tuple[list[float], str]:
-    """How much of each cell of a tensor is accessed, and the sectors that this takes."""
+    """The accessed fraction of each cell of a tensor, and the sectors that this takes, as text."""
     touched = {b // SECTOR for o in r.offsets.values() for b in (o, o + r.width - 1)}
     cell = max(SECTOR, -(-size // CELLS))
     cells = [0.0] * -(-size // cell)
@@ -110,7 +110,7 @@ def sectors(r: Request, size: int) -> tuple[list[float], str]:
 
 
 def banks(r: Request) -> tuple[list[float], str]:
-    """The words that lanes need of each bank, and the largest number of one bank."""
+    """The words that lanes need of each bank, and the maximum for one bank, as text."""
     words = {byte // 4 for o in r.offsets.values() for byte in range(o, o + max(r.width, 1), 4)}
     needed = [sum(w % BANKS == bank for w in words) for bank in range(BANKS)]
     most = max(needed)

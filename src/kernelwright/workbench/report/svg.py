@@ -1,8 +1,8 @@
 """The parts of charts: texts, lines, markers and axes as inline SVG.
 
 Horizontal positions are percentages, so a chart fills a desktop or a phone and its text keeps its
-size. Colours are classes that templates/charts.css defines for light and dark; each class of colour
-has a marker shape of its own.
+size. Colours are classes that templates/charts.css defines for light and dark mode; each colour
+class has its own marker shape.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from html import escape
 from pathlib import Path
 
-#: The marker of each class of colour, within 6 units of the origin.
+#: The marker of each colour class, within 6 units of the origin.
 MARKERS = {
     "torch": '<circle r="4.5"/>',
     "inductor": '<path d="M-5 4.2L0-5L5 4.2Z"/>',
@@ -27,7 +27,7 @@ MARKERS = {
 }
 
 
-#: Pixels of a picture in a separate file: pages on a phone do not shrink it.
+#: Width in pixels of a picture in a separate file, so that phones do not shrink it.
 NARROW = 400
 
 
@@ -55,7 +55,7 @@ class Axis:
 
 
 class Linear:
-    """A linear axis from zero to over the largest value."""
+    """A linear axis from zero to above the largest value."""
 
     def __init__(self, values: Iterable[float]):
         self.high = 1.05 * max(values)
@@ -91,7 +91,7 @@ def grid(
 
 
 def plot(parts: list[str], height: int, label: str, x_label: str, y_label: str) -> str:
-    """The axes' names around a plot; charts.css keeps the margins that its ticks stand in."""
+    """A plot with the names of its axes; charts.css reserves the margins for its ticks."""
     names = text(-58, -12, y_label, "axis", unit="")
     names += text(100, height + 36, x_label, "axis", anchor="end")
     return svg([*parts, names], height, label, kind="chart plot")
@@ -107,7 +107,7 @@ def text(x: float, y: float, words: str, kind: str, *, unit: str = "%", anchor: 
 
 
 def wrapped(y: float, words: str, kind: str, letter: float) -> tuple[list[str], float]:
-    """The lines of a text in a picture of NARROW pixels, and where the next text stands.
+    """The lines of a text in a picture NARROW pixels wide, and the position of the next text.
 
     Args:
         letter: the mean width of a letter in pixels; a line is 2.5 times as high.

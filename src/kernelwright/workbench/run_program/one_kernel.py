@@ -1,12 +1,12 @@
-"""A program around one kernel of a .cu file: its tensors and its launch come from a launch file.
+"""A program around one kernel of a .cu file, whose tensors and launch come from a launch file.
 
     tensors = {"x": torch.randn(64, 500), "y": ((64,), torch.float32)}
 
     def launch(x, y):
         return {"grid": 64, "block": 256, "args": ["x", "y", x.shape[1]]}
 
-`launch` is that of `judge`'s launch files. A pair of a shape and a dtype is memory that nothing has
-written. A `main` of the .cu file is not run.
+`launch` is as in `judge`'s launch files. A pair of a shape and a dtype is uninitialized memory. A
+`main` in the .cu file is not run.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ int main(int, char **kw_arguments) {{
 
 @dataclass(frozen=True)
 class _None:
-    """An operator without results: the tensors are all of a launch file's."""
+    """An operator without results: all tensors come from the launch file."""
 
     results: tuple[str, ...] = ()
 
@@ -74,7 +74,7 @@ class _None:
 
 
 def program_of(target: str, launch: Path | None, folder: Path) -> tuple[Path, tuple[str, ...]]:
-    """Write a program into a folder that launches a kernel; its path and its arguments.
+    """Write a program that launches a kernel into a folder; returns its path and arguments.
 
     Args:
         target: "FILE.cu:KERNEL".
@@ -110,7 +110,7 @@ def program_of(target: str, launch: Path | None, folder: Path) -> tuple[Path, tu
     source = folder / f"{asked.name}_of_{asked.path.name}"
     source.write_text("\n".join(lines) + "\n")
     for shared in program.folders(asked.path):
-        with suppress(FileExistsError):  # the nearest
+        with suppress(FileExistsError):  # the first one found is the nearest
             (folder / shared.name).symlink_to(shared)
     return source, (str(folder),)
 

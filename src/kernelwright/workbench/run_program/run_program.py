@@ -24,10 +24,10 @@ MODELS = ("h200", "h100", "a100", "rtx4090", "t4")
 def emulated(
     source: Path, arguments: Sequence[str], gpu: str, check: Sequence[str], seed: int
 ) -> program.Result:
-    """Run a program in the emulator, under the checks that are named.
+    """Run a program in the emulator, with the given checks.
 
     Raises:
-        CompileError, ToolchainError, UsageError: as `program.run`. ValueError: an unknown check or
+        CompileError, ToolchainError, UsageError: see `program.run`. ValueError: an unknown check or
             GPU.
     """
     known(gpu)
@@ -36,24 +36,24 @@ def emulated(
 
 
 def dissect(source: Path, arguments: Sequence[str], gpu: str) -> program.Result:
-    """Run a program and count what the first launch of each kernel costs.
+    """Run a program and count the costs of the first launch of each kernel.
 
     Raises:
-        CompileError, ToolchainError, UsageError, ValueError: as `emulated`.
+        CompileError, ToolchainError, UsageError, ValueError: see `emulated`.
     """
     known(gpu)
     return program.run(source, arguments, gpu=gpu, dissects=True)
 
 
 def debug(source: Path, arguments: Sequence[str], gpu: str, options: Sequence[str] = ()) -> None:
-    """Replace this process by gdb, stopped where the first thread of the program's first launch of
-    each kernel enters it.
+    """Replace this process by gdb, stopped at the start of each kernel's first launch, in its first
+    thread.
 
     Args:
-        options: for gdb, before the others ("-batch").
+        options: further options for gdb, placed first ("-batch").
 
     Raises:
-        ToolchainError: gdb or a compiler is missing. Others as `emulated`.
+        ToolchainError: gdb or a compiler is missing. For others see `emulated`.
     """
     known(gpu)
     if not shutil.which("gdb"):
@@ -99,7 +99,7 @@ def on_gpu(source: Path, arguments: Sequence[str]) -> int:
 
 def known(gpu: str) -> None:
     """Raises:
-    ValueError: there are no properties of a GPU.
+    ValueError: the properties of the GPU are not known.
     """
     if gpu not in MODELS:
         raise ValueError(f"--as {gpu}: choose from {', '.join(MODELS)}")

@@ -21,21 +21,22 @@ from kernelwright.workbench.records.records import Record
 
 from .tool_runner import MARK
 
-#: The check's name here, the tool's there.
+#: The tool's name, by the check's name.
 TOOLS = {"bounds": "memcheck", "races": "racecheck", "init": "initcheck", "divergence": "synccheck"}
 TIME_LIMIT = 540  # seconds that one tool may take on one operator
 
 
 @dataclass
 class Watched:
-    """One rung under one tool.
+    """The result of one rung under one tool.
 
     Attributes:
         under: the tool.
-        calls: how many calls it checked.
-        schedules: how many thread schedules it checked; 0 on a GPU, which chooses one per call.
+        calls: the number of calls that were checked.
+        schedules: the number of thread schedules that were checked; 0 on a GPU, which chooses one
+            per call.
         findings: one line each, beginning with the case.
-        left_out: reasons why calls were not checked, and how many calls each.
+        left_out: the number of calls that were not checked, by reason.
         seconds: wall-clock time of all checks of the rung.
     """
 
@@ -67,7 +68,7 @@ class Watched:
 
 
 def watch(pairs: Iterable[tuple[Ladder, Rung]], check: str) -> list[Watched]:
-    """The GPU rungs of one operator under one tool, each on its watched cases.
+    """Check GPU rungs of one operator with one tool, each on its watched cases.
 
     Args:
         pairs: rungs of one ladder.
@@ -75,7 +76,7 @@ def watch(pairs: Iterable[tuple[Ladder, Rung]], check: str) -> list[Watched]:
 
     Raises:
         ToolchainError: compute-sanitizer is not on this machine.
-        RuntimeError: the watched process itself failed.
+        RuntimeError: the checked process itself failed.
     """
     rungs = {(lad.name, rung.name): (lad, rung) for lad, rung in pairs if rung.is_gpu}
     found = {
@@ -92,7 +93,7 @@ def watch(pairs: Iterable[tuple[Ladder, Rung]], check: str) -> list[Watched]:
         capture_output=True,
         text=True,
         timeout=TIME_LIMIT,
-        # each tensor an allocation of its own, so that the tool knows where it ends
+        # a separate allocation for each tensor, so that the tool knows its end
         env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
     )  # fmt: skip
     for what, lines in sections(done.stdout):
@@ -120,7 +121,7 @@ def sections(output: str) -> Iterator[tuple[dict, list[str]]]:
 
 
 def findings(lines: Iterable[str]) -> list[str]:
-    """compute-sanitizer's reports, each with the location that it names. In the output, a report
+    """compute-sanitizer's reports, each with its location. In the output, a report
     starts at the margin and its details are indented."""
     found: list[str] = []
     for line in lines:

@@ -39,10 +39,10 @@ from . import compute_sanitizer
 from .compute_sanitizer import Watched
 from .tool_runner import apart, runs_of
 
-#: Seeds of the schedules that each call runs under by default.
+#: Seeds of the schedules under which each call runs by default.
 SEEDS = (1, 2)
 UNDER = "the emulator's checks"
-ONE_TYPE = "other types of the same code: on a GPU"
+ONE_TYPE = "other types of the same code: needs a GPU"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Checked:
 
 
 def checks_of(names: Iterable[str]) -> tuple[str, ...]:
-    """The checks that the option's values name: "races", "races,init", "all".
+    """The checks selected by the option's values: "races", "races,init", "all".
 
     Raises:
         ValueError: an unknown check; the message lists the known ones.
@@ -84,7 +84,7 @@ def seeds_of(seed: int | None, checks: Sequence[str]) -> tuple[int, ...]:
     if seed is None:
         return SEEDS
     if not checks:
-        raise ValueError("--seed: selects a thread schedule of --check; give --check too")
+        raise ValueError("--seed: selects a thread schedule of --check; give --check as well")
     if not 0 < seed < 2**63:
         raise ValueError(f"--seed {seed}: must be from 1 to 2**63 - 1")
     return (seed,)
@@ -101,7 +101,7 @@ def watch(
 
     Args:
         selection: as in `verify.verify`.
-        checks: of `CHECKS`.
+        checks: keys of `CHECKS`.
         seeds: one schedule each; not used by compute-sanitizer, which runs on the GPU.
         on_result: called with the rows of a rung as soon as they are complete.
 
@@ -171,7 +171,7 @@ def watch_rung(
 def _missing(ladder: Ladder, rung: Rung) -> str | None:
     """Why the emulator cannot check a rung, or None."""
     if rung.backend != "cuda":
-        return f"{rung.backend}: on a GPU"
+        return f"{rung.backend}: needs a GPU"
     if all(k.emulated for k in kernels_of(ladder, rung)):
         return emulator.missing("watched")
     return cpu_executor.NOT_EMULATED
@@ -189,8 +189,8 @@ def _refused(ladder: Ladder, rung: Rung) -> str | None:
 
 def emulated_runs(ladder: Ladder, rung: Rung) -> tuple[list[tuple[Config, Case]], int]:
     """The runs of a rung that the emulator checks, and how many are left to a GPU. Each dtype needs
-    another compilation, but synchronization and addressing in float16 are as in bfloat16, and other
-    configs are checked in float32 only."""
+    another compilation, but synchronization and addressing in float16 are the same as in bfloat16,
+    and other configs are checked only in float32."""
     runs = list(runs_of(ladder, rung, "cpu"))
     if not any(_takes(ladder, rung, case) for _, case in runs):
         runs = [(config, case) for config in rung.configs for case in _long(ladder, rung)]
@@ -223,7 +223,7 @@ def _long(ladder: Ladder, rung: Rung) -> list[Case]:
 
 
 def kernels_of(ladder: Ladder, rung: Rung) -> set[Any]:
-    """Every kernel that checking the rung launches."""
+    """All kernels launched when the rung is checked."""
     by_config: dict[int, tuple[Config, list[Case]]] = {}
     for config, case in emulated_runs(ladder, rung)[0]:
         by_config.setdefault(id(config), (config, []))[1].append(case)
@@ -247,8 +247,8 @@ class Call:
     def watched(
         self, checks: Sequence[str], seed: int
     ) -> tuple[tuple[Any, ...] | None, list[Finding]]:
-        """Its results including changed arguments (None if it was stopped), and the findings, under
-        one schedule. Every tensor of the call is between red zones.
+        """Run under one schedule. Returns the results including changed arguments (None if it was
+        stopped), and the findings. Every tensor of the call is between red zones.
 
         An uninitialized read of shared memory is not a finding if the value does not affect the
         results: a thread may read speculatively, as compilers do, and discard the value.
@@ -261,7 +261,7 @@ class Call:
         return results, found
 
     def met(self) -> set[frozenset[tuple[str, int]]]:
-        """The (file, line)s of each barrier and fence that it reaches, as in `Watch.met`."""
+        """The (file, line)s of each barrier and fence that it reaches; see `Watch.met`."""
         watch = Watch((), SEEDS[0])
         self._run(watch)
         return watch.met()
@@ -294,8 +294,8 @@ def call_of(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Call | st
 
 
 def _plan(ladder: Ladder, rung: Rung, specs: dict[str, Any], config: Config) -> Plan:
-    """A plan for an H200. For clusters that loop over rows, the GPU is given room for only one or
-    two clusters, so that each processes many rows."""
+    """A plan for an H200. For clusters that loop over rows, the GPU's size is reduced to one or two
+    clusters, so that each processes many rows."""
     plan = plan_of(ladder, rung, specs, config=config)
     kernels = (step.kernel for step in plan.launches)
     cluster = max((k.cluster for k in kernels if isinstance(k, CudaKernel)), default=1)

@@ -1,12 +1,12 @@
-r"""Runs rungs plainly, each on its cases, for a tool that watches the process: compute-sanitizer,
-Nsight Compute, gdb.
+r"""Runs rungs without checks, each on its cases, for a tool that observes the process:
+compute-sanitizer, Nsight Compute, gdb.
 
     compute-sanitizer python -m kernelwright.workbench.sanitize.tool_runner \
       cuda softmax.cuda_warp --case ID
 
 Arguments are made on the CPU and copied, so that the tool sees a write to every byte that a kernel
-may read. Each call is announced on standard output by a line before its launches: `MARK` and a JSON
-object of rung, config and case, with the launches that follow.
+may read. Before the launches of each call, a line on standard output announces it: `MARK` and a
+JSON object with the rung, the config and the case.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> None:
 def runs_of(
     ladder: Ladder, rung: Rung, device: str, named: Iterable[Case] = ()
 ) -> Iterable[tuple[Config, Case]]:
-    """The runs: the named cases with the first config, or every config on `watched_cases`."""
+    """The runs: the given cases with the first config, or every config on `watched_cases`."""
     if named:
         return [(rung.configs[0], case) for case in named]
     return [
@@ -98,7 +98,7 @@ def run(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) -> 
 
 
 def apart(t: torch.Tensor, device: str, zone: int = 0) -> torch.Tensor:
-    """A copy with the same strides and alignment, its memory written whole, `zone` bytes (a
+    """A copy with the same strides and alignment in fully initialized memory, with `zone` bytes (a
     multiple of 16) of zeros around it."""
     extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
     around = zone // t.itemsize

@@ -1,5 +1,5 @@
-"""`kernelwright new`: writes an operator's folder that passes `verify`, to be changed by the
-user."""
+"""`kernelwright new`: writes the folder of a new operator that passes `verify`, for the user to
+change."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 class CannotScaffold(UserError, ValueError):
-    """The folder cannot be made; the message says why."""
+    """The folder cannot be created; the message states the reason."""
 
 
 def new(op: str, into: Path | None = None) -> list[Path]:
-    """Write the folder of an operator; the paths that were written.
+    """Write the folder of an operator; returns the paths that were written.
 
     Args:
         op: FAMILY/NAME, "elementwise/scale", for an operator of this checkout of Kernelwright: it
             is added to the table in ops/__init__.py. With `into`, only NAME. Names are Python
             identifiers in lower case.
-        into: the folder to put it in, outside the package.
+        into: the parent folder, outside the package.
 
     Raises:
-        CannotScaffold: the name does not do, the folder is there already, or there is no place.
+        CannotScaffold: the name is invalid, or the folder exists or cannot be created.
     """
     family, slash, name = op.rpartition("/")
     if not name.isidentifier() or name != name.lower() or name[0] == "_" or keyword.iskeyword(name):
         raise CannotScaffold(f"OP: {name!r} is not a Python name in lower case")
     if into is None and not CHECKOUT:
         raise CannotScaffold(
-            "--into: this is not a checkout of Kernelwright; name the destination folder"
+            "--into: this is not a checkout of Kernelwright; give the destination folder"
         )
     if into is None and family not in families():
         known = ", ".join(families())
-        raise CannotScaffold(f"OP: name its family too, FAMILY/{name}; there are {known}")
+        raise CannotScaffold(f"OP: give its family as well, FAMILY/{name}; there are {known}")
     if into and slash:
         raise CannotScaffold(f"OP: with --into it has no family: {name}")
     home = into or PACKAGE / "ops" / family
@@ -70,23 +70,23 @@ def new(op: str, into: Path | None = None) -> list[Path]:
 
 
 def families() -> list[str]:
-    """Folders of `ops` that hold ladders."""
+    """Folders of `ops` that contain ladders."""
     folders = (PACKAGE / "ops").iterdir()
     return sorted(p.name for p in folders if p.name[0] != "_" and (p / "__init__.py").is_file())
 
 
 def spec(name: str, into: Path | None = None) -> Path:
-    """Write NAME.py, a spec that a kernel can be judged by, into a folder or the current one.
+    """Write NAME.py, a spec for judging a kernel, into a folder or the current one.
 
     Raises:
-        CannotScaffold: the name does not do, or the file is there already.
+        CannotScaffold: the name is invalid, or the file already exists.
     """
     name = name.removesuffix(".py")
     if not name.isidentifier() or keyword.iskeyword(name):
         raise CannotScaffold(f"--spec: {name!r} is not a valid name of a Python file")
     path = (into or Path()) / f"{name}.py"
     if path.exists() or not path.parent.is_dir():
-        why = "already exists" if path.exists() else "is in no folder"
+        why = "already exists" if path.exists() else "is not in an existing folder"
         raise CannotScaffold(f"--spec: {path} {why}")
     text = Template((TEMPLATES / "judged" / "spec.py.tmpl").read_text()).substitute(name=name)
     path.write_text(text, encoding="utf-8")
@@ -94,16 +94,16 @@ def spec(name: str, into: Path | None = None) -> Path:
 
 
 def load(folder: Path) -> list[str]:
-    """Import an operator's folder that stands outside the package; the operators it registers.
+    """Import an operator's folder outside the package; returns the operators that it registers.
 
     Its Python runs in this process: load only what you would run yourself.
 
     Raises:
-        CannotScaffold: the folder is no operator's.
+        CannotScaffold: the folder does not contain an operator.
     """
     folder = folder.resolve()
     if not (folder / "__init__.py").is_file():
-        raise CannotScaffold(f"OP: {folder} holds no operator (no __init__.py)")
+        raise CannotScaffold(f"OP: {folder} contains no operator (no __init__.py)")
     before = {ladder.name for ladder in ladders()}
     sys.path.insert(0, str(folder.parent))
     importlib.import_module(folder.name)
@@ -111,8 +111,8 @@ def load(folder: Path) -> list[str]:
 
 
 def operators(names: Iterable[str]) -> list[str]:
-    """Names of operators as given; a folder (anything with a slash) is loaded and replaced by the
-    names of the operators in it."""
+    """Names of operators as given, but a folder (anything with a slash) is loaded and replaced by
+    the names of the operators in it."""
     found: list[str] = []
     for name in names:
         found += load(Path(name)) if "/" in name else [name]
@@ -120,7 +120,7 @@ def operators(names: Iterable[str]) -> list[str]:
 
 
 def _enter(path: Path, ladder: str, op: str) -> Path:
-    """Add a line to the table of ops/__init__.py, the last one."""
+    """Append a line to the table of ops/__init__.py."""
     text = path.read_text(encoding="utf-8")
     table = re.search(r"^LADDERS\b.*?^}\n", text, re.M | re.S)
     assert table, path

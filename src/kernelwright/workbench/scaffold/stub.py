@@ -31,6 +31,6 @@ def stub(public: dict[str, str] | None = None) -> str:
 
 
 def _wrapped(line: str) -> str:
-    """An import as the formatter lays it out."""
+    """An import as laid out by the formatter."""
     module, names = line.split(" import ")
     return line if len(line) <= 100 else f"{module} import (\n    {names},\n)"

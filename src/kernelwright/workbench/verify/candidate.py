@@ -1,4 +1,4 @@
-"""A candidate, the results that are expected of it, and the arguments that it is called with."""
+"""A candidate, its expected results, and the arguments with which it is called."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from kernelwright.contract import Case, Operator
 
 FENCE = 64  # elements of filler on either side of a copied argument
-_CACHED = 2**20  # elements; what larger cases should give is computed each time
+_CACHED = 2**20  # elements; the expected results of larger cases are not cached
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,13 +20,13 @@ class Candidate:
     """An implementation to verify: a rung with a config, a user's kernel, a deliberately wrong one.
 
     Attributes:
-        operator: what it should compute.
+        operator: the operator that it should compute.
         call: takes the operator's arguments in the schema's order.
-        native: PyTorch's own, called the same way; its error determines the budget.
-        deterministic: it should give the same bits each time.
+        native: PyTorch's own function, called in the same way; its error determines the budget.
+        deterministic: whether equal inputs must give bitwise equal results.
         sibling: a case of another shape that the candidate supports too, or None.
-        any_strides: results may have other strides than the specified ones.
-        place: where it runs, if not in this process.
+        any_strides: whether results may have other strides than the specified ones.
+        place: the process in which it runs, if not this one.
     """
 
     operator: Operator
@@ -44,8 +44,8 @@ class Expected:
     Attributes:
         args: the arguments by name, in the schema's order.
         reference: results in float64.
-        native: PyTorch's own.
-        noise: of each result, as in `contract.compare`; computed on first use.
+        native: PyTorch's own results.
+        noise: the noise of each result, as in `contract.compare`; computed on first use.
         largest: the largest errors of `native`, as found by `large_tensors`.
     """
 
@@ -69,7 +69,7 @@ class Expected:
 
 
 def expected(operator: Operator, native: Callable, case: Case, device: str) -> Expected:
-    """Cached for small cases, because every rung is compared with the same."""
+    """The expected results; cached for small cases, because every rung is compared with them."""
     return (_remembered if case.numel < _CACHED else Expected)(operator, native, case, device)
 
 
@@ -120,12 +120,12 @@ class Run:
     """A completed call: its arguments between red zones, its results and their addresses.
 
     Attributes:
-        results: including mutated arguments.
+        results: results including mutated arguments.
         outputs: results without mutated arguments.
-        devices: of the outputs, as named in the candidate's process.
+        devices: the devices of the outputs, as named in the candidate's process.
         storages: addresses of the outputs' memory, in the candidate's process.
-        lent: addresses of the arguments' memory there.
-        reread: the outputs as they are now.
+        lent: addresses of the arguments' memory, in the candidate's process.
+        reread: returns the current values of the outputs.
         allocations: errors found in the memory around outputs and workspaces.
         replaced: functions of torch or Python that the candidate has replaced, in one line.
     """
@@ -142,7 +142,7 @@ class Run:
 
 
 class Place(Protocol):
-    """The process that a candidate runs in."""
+    """The process in which a candidate runs."""
 
     def fence(self, args: dict[str, Any]) -> Fenced:
         """Copies of arguments that can be passed to the candidate."""
@@ -166,7 +166,7 @@ class Place(Protocol):
         ...
 
     def capture(self, fenced: Fenced) -> Callable[[], tuple[Any, ...]]:
-        """Capture a call in a CUDA graph: a function that replays it and gives its results.
+        """Capture a call in a CUDA graph; returns a function that replays it and gives its results.
 
         Raises:
             NotCaptured: it cannot be captured.
@@ -175,7 +175,7 @@ class Place(Protocol):
 
 
 class NotCaptured(Exception):
-    """A call cannot be captured in a CUDA graph; the message says why."""
+    """A call cannot be captured in a CUDA graph; the message states the reason."""
 
 
 class Fenced:
@@ -202,7 +202,7 @@ class Fenced:
         return view
 
     def refill(self, args: dict[str, Any]) -> None:
-        """Other values in the same memory."""
+        """Write other values to the same memory."""
         for mine, theirs in zip(tensors(self.args), tensors(args), strict=True):
             unexpanded(mine).copy_(unexpanded(theirs))
         for buffer, before in self._buffers:
@@ -228,7 +228,7 @@ def address(t: Any) -> int:
 
 
 def filler(dtype: torch.dtype) -> float | int | bool:
-    """The filler for memory that must not be read: it corrupts whatever is computed from it."""
+    """The filler for memory that must not be read: it corrupts all results computed from it."""
     if dtype.is_floating_point or dtype.is_complex:
         return float("nan")
     return True if dtype == torch.bool else torch.iinfo(dtype).max
@@ -241,7 +241,7 @@ def unexpanded(t: torch.Tensor) -> torch.Tensor:
 
 
 def copy_of(t: torch.Tensor, device: torch.device | None = None) -> torch.Tensor:
-    """A copy with the same strides, stride 0 among them; on another device if one is given."""
+    """A copy with the same strides, including stride 0; on another device if one is given."""
 
     def empty(size: int, like: torch.Tensor) -> torch.Tensor:
         return torch.empty(size, dtype=like.dtype, device=device or like.device)
@@ -252,7 +252,7 @@ def copy_of(t: torch.Tensor, device: torch.device | None = None) -> torch.Tensor
 def _between_fences(
     t: torch.Tensor, empty: Callable[[int, torch.Tensor], torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A buffer of filler that holds a copy of a tensor, and the copy."""
+    """A buffer of filler that contains a copy of a tensor, and the copy."""
     extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
     lead = FENCE + t.data_ptr() % 16 // t.itemsize
     size = lead + (extent if t.numel() else 0) + FENCE
@@ -271,7 +271,7 @@ def _empty(size: int, like: torch.Tensor) -> torch.Tensor:
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Equal as bytes: NaNs with one payload are equal, 0 and -0 are not."""
+    """Bitwise equality: NaNs with the same payload are equal, 0 and -0 are not."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if a.numel() == 0:
@@ -301,7 +301,7 @@ def is_tensor(v: Any) -> bool:
 
 
 def not_plain(t: torch.Tensor) -> str | None:
-    """What a tensor is that computes later, or that remembers how it was computed, or None."""
+    """Why a tensor is not plain (a lazy view, or one with a gradient history), or None."""
     if t.is_neg():
         return "a lazily negated view"
     if t.is_conj():
@@ -310,7 +310,7 @@ def not_plain(t: torch.Tensor) -> str | None:
 
 
 def all_results(operator: Operator, args: dict[str, Any], out: Any) -> tuple[Any, ...]:
-    """What a call returned, then the arguments that it changed."""
+    """The results that a call returned, then the arguments that it changed."""
     results = () if out is None else tuple(out) if isinstance(out, (list, tuple)) else (out,)
     return (*results, *tensors({n: args[n] for n in operator.mutated}))
 

@@ -1,4 +1,4 @@
-"""The end of a CUDA graph's capture that failed."""
+"""Cleanup after a failed capture of a CUDA graph."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 
 
 def end_recording(pool: Any) -> None:
-    """End the allocator's recording into a graph's pool, if the capture that failed has not: it
-    would go on, and no cached memory could be freed."""
+    """End the allocator's recording into a graph's pool if a failed capture has not ended it;
+    otherwise it would continue, and no cached memory could be freed."""
     try:
         torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
     except RuntimeError as e:

@@ -28,8 +28,8 @@ class Check:
     """A named check.
 
     Attributes:
-        gpu: needs a GPU.
-        again: makes further calls, so it runs only on thorough cases.
+        gpu: whether it needs a GPU.
+        again: whether it makes further calls; it then runs only on thorough cases.
     """
 
     name: str
@@ -69,7 +69,7 @@ def _overlaps(out: torch.Tensor) -> bool:
 
 
 def fake(trial: Trial) -> str | None:
-    """The operator's fake, which torch.compile trusts, gives the same shape, dtype and strides."""
+    """The operator's fake, on which torch.compile relies, has the same shape, dtype and strides."""
     op, run = trial.operator, trial.first
     overload = getattr(torch.ops.kernelwright, op.torch_name, None)
     if overload is None or not op.results:  # there is no fake to check
@@ -109,8 +109,8 @@ def nothing_replaced(trial: Trial) -> str | None:
 
 
 def allocations(trial: Trial) -> str | None:
-    """Every output element is written, nothing outside an output or a workspace is, and workspace
-    that must be left zero is zero."""
+    """Every output element is written, nothing outside an output or a workspace is written, and
+    workspace that must be left zero is zero."""
     return trial.first.allocations
 
 
@@ -162,19 +162,19 @@ def fresh_data(trial: Trial) -> str | None:
 def other_addresses(trial: Trial) -> str | None:
     """Other values at other addresses: no pointer is cached."""
     want = trial.expected(seed=2)
-    kept = trial.first  # its arguments stay alive, so these lie elsewhere
+    kept = trial.first  # its arguments stay alive, so these have other addresses
     out = trial.run(trial.fence(seed=2))
     assert kept is trial.first
     return trial.judge(out.results, want)
 
 
 def another_shape(trial: Trial) -> str | None:
-    """A call of another shape after the first, and then the first shape again."""
+    """A call of another shape is right after the first, and then the first shape again."""
     case = trial.candidate.sibling(trial.case)
     if case is None:
         return None
     other = Trial(trial.candidate, case, trial.device, seed=trial.seed)
-    assert trial.first.results  # a call of this shape goes first
+    assert trial.first.results  # a call of this shape precedes
     why = other.judge(other.run(other.fence(seed=1)).results, other.expected(seed=1))
     if why:
         return f"then {case.id}: {why}"
@@ -182,7 +182,7 @@ def another_shape(trial: Trial) -> str | None:
 
 
 def repeatable(trial: Trial) -> str | None:
-    """The same bits each time, if the candidate claims to be deterministic."""
+    """Results are bitwise equal each time, if the candidate claims to be deterministic."""
     if not trial.candidate.deterministic:
         return None
     names = trial.operator.results
@@ -191,14 +191,14 @@ def repeatable(trial: Trial) -> str | None:
         for k, (a, b) in enumerate(zip(trial.first.results, again, strict=True)):
             if not same_bits(a, b):
                 name = names[k] if k < len(names) else "a mutated argument"
-                return f"{name} of call {i + 2} has other bits than the first"
+                return f"{name} of call {i + 2} is not bitwise equal to the first"
     return None
 
 
 def no_thread_left(trial: Trial) -> str | None:
     """A call leaves no thread running that may still be computing its result."""
     fenced = trial.fence()
-    trial.run(fenced)  # builds what has to be built, and a progress line has a thread
+    trial.run(fenced)  # compiles; a progress line has a thread
     left = trial.place.threads_left(fenced)
     return f"left a thread behind: {left[0]}" if left else None
 
@@ -206,8 +206,8 @@ def no_thread_left(trial: Trial) -> str | None:
 def current_stream(trial: Trial) -> str | None:
     """All work is on the current stream: the result is right if only that stream is synchronised
     and the arguments are written late."""
-    earlier = trial.fence()  # alive until the end, so the late ones lie elsewhere
-    trial.run(earlier)  # builds what has to be built
+    earlier = trial.fence()  # alive until the end, so the late ones have other addresses
+    trial.run(earlier)  # compiles if necessary
     want = trial.expected(seed=1)
     why = trial.judge(trial.place.late(want.args), want)
     torch.cuda.synchronize()
@@ -215,8 +215,8 @@ def current_stream(trial: Trial) -> str | None:
 
 
 def memory_flat(trial: Trial) -> str | None:
-    """Many calls leave no more bytes allocated than a few calls. What a call allocates once, such
-    as a library's workspace, and keeps is no leak: as many calls again leave nothing more."""
+    """Many calls leave no more bytes allocated than a few calls. Memory that is allocated once and
+    kept, such as a library's workspace, is not a leak: as many further calls add nothing."""
     fenced = trial.fence()
     for _ in range(10):
         trial.run(fenced)
@@ -228,7 +228,7 @@ def memory_flat(trial: Trial) -> str | None:
 
 
 def graph_replay(trial: Trial) -> str | None:
-    """Captured in a CUDA graph, a replay uses the arguments' values at the time of the replay."""
+    """Replays of a CUDA graph of the call use the arguments' values at the time of the replay."""
     fenced = trial.fence()
     trial.run(fenced)
     fenced.refill(trial.expected().args)

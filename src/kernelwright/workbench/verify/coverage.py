@@ -12,13 +12,13 @@ from kernelwright.contract import Case, Config, Ladder, Rung, TensorSpec
 from kernelwright.toolchain import availability
 from kernelwright.workbench.binary_info import inspection
 
-#: Elements of the largest case that a backend takes without a GPU, so that a case takes well under
-#: a second: the simulator is the slowest by far, the interpreter is slower than the emulator.
+#: Elements of the largest case that a backend runs without a GPU, so that a case takes well under a
+#: second: the simulator is the slowest by far, the interpreter is slower than the emulator.
 LIMIT = {"torch": 2**18, "inductor": 2**13, "triton": 2**14, "cuda": 2**16, "numba": 200}
 
 
 def skip(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) -> str | None:
-    """Why a case does not run on this machine, or None. The whole rule is here.
+    """Why a case does not run on this machine, or None. This function is the whole rule.
 
     With a GPU, all cases run except the bench cases, which `bench` verifies on the launch path that
     it times; configs after the first omit cases of more than 2**31 elements. Without one, a backend
@@ -27,39 +27,39 @@ def skip(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) ->
     """
     if device == "cuda":
         if case.use == "bench":
-            return "bench proves it before timing it"
+            return "bench verifies it before timing it"
         if case.use == "big" and (config != rung.configs[0] or not rung.serves):
-            return "more than 2**31 elements: by serving rungs, with their first config"
+            return "more than 2**31 elements: only dispatched rungs, with their first config"
         if rung.backend == "inductor" and case not in handful(ladder, rung.backend):
-            return "each case is a compilation of seconds: a handful"
+            return "each case takes seconds to compile: only a few run"
         return None
     missing = availability.missing(rung.backend, device)
     if missing:
         return missing
     if case.use == "big":
-        return "more than 2**31 elements: on a GPU"
+        return "more than 2**31 elements: needs a GPU"
     large = LIMIT[rung.backend]
     if case.numel > large or (case.use == "bench" and _elements(ladder, case) > large):
-        return f"more than {large} elements: on a GPU"
+        return f"more than {large} elements: needs a GPU"
     if rung.backend in ("inductor", "numba") and case not in handful(ladder, rung.backend):
-        return f"{rung.backend} takes a handful of cases without a GPU"
+        return f"{rung.backend} runs only a few cases without a GPU"
     if config != rung.configs[0] and case not in thorough_cases(ladder):
-        return "further configs take a case of each dtype and layout without a GPU"
+        return "without a GPU, further configs run only one case of each dtype and layout"
     return None
 
 
 @cache
 def _elements(ladder: Ladder, case: Case) -> int:
-    """Elements of the largest input, such as a cache beside one token's query."""
+    """The number of elements of the largest input, such as a cache."""
     specs = inspection.specs_of(ladder, case).values()
     return max(math.prod(s.shape) for s in specs if isinstance(s, TensorSpec))
 
 
 @cache
 def thorough_cases(ladder: Ladder) -> tuple[Case, ...]:
-    """The cases that run every check. Of those with ordinary values and more than a few elements:
-    the first two shapes of each dtype, the first case of each dtype and layout, and the first case
-    of each set of parameters."""
+    """The cases that run every check. Among those with ordinary values and more than a few
+    elements: the first two shapes of each dtype, the first case of each dtype and layout, and the
+    first case of each set of parameters."""
     kept: list[Case] = []
     shapes: dict[torch.dtype, set[tuple[int, ...]]] = {}
     layouts: set[tuple[torch.dtype, str]] = set()
@@ -99,9 +99,9 @@ def of_each_dtype(ladder: Ladder) -> tuple[Case, ...]:
 
 @cache
 def handful(ladder: Ladder, backend: str) -> tuple[Case, ...]:
-    """The cases for backends that take seconds per case. If each is a compilation: one thorough
-    case of each of two dtypes. In the simulator, which supports little besides float32: the first
-    three shapes, and one case of each further set of parameters."""
+    """The cases for backends that take seconds per case. If each case is compiled: one thorough
+    case for each of two dtypes. In the simulator, which supports little besides float32: the first
+    three shapes, and one case for each further set of parameters."""
     if backend == "inductor":
         return of_each_dtype(ladder)[:2]
     kept: list[Case] = []

@@ -23,7 +23,7 @@ from .raised import in_folder
 def kernels_of(
     ladder: Ladder, rung: Rung, config: Config, cases: Iterable[Case], gpu: Gpu = H200
 ) -> list[CudaKernel]:
-    """The kernels of the cases that the rung supports on `gpu`, each once, by name."""
+    """The kernels of the cases that the rung supports on `gpu`, without duplicates, by name."""
     found: set[CudaKernel] = set()
     for case in cases:
         if not case.numel:
@@ -38,7 +38,7 @@ def kernels_of(
 
 @cache
 def specs_of_case(ladder: Ladder, case: Case) -> dict[str, Any]:
-    """A case's arguments as normalised specs, for a rung's plan."""
+    """A case's arguments as normalised specs, for planning a rung."""
     made = ladder.operator.inputs(case, "cpu")
     args = ladder.operator.with_defaults(made)
     return normalise(ladder.operator.layout, specs_of(args))[0]
@@ -59,7 +59,7 @@ def refusal(
     among: Callable[[Ladder, Rung], Iterable[tuple[Config, Case]]] = of_a_cpu,
 ) -> str | None:
     """Build all kernels needed to verify the rung on a CPU, for all configs together. Returns why
-    that failed, or None. `among`: the configs and cases that will run."""
+    this failed, or None. `among`: the configs and cases that will run."""
     wanted: set[CudaKernel] = set()
     for config, case in among(ladder, rung):
         wanted |= {k for k in kernels_of(ladder, rung, config, [case]) if k.emulated}

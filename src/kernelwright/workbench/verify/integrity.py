@@ -35,7 +35,7 @@ OWNERS: dict[str, Any] = {
 
 
 class Snapshot:
-    """The functions as they are now."""
+    """The current functions."""
 
     def __init__(self):
         self._before = {(name, key): value for name, key, value in _functions()}

@@ -13,9 +13,9 @@ from kernelwright.contract.compare import FACTOR, ULPS, Accuracy, compare, ulp
 
 from .candidate import Expected, map_tensors, result_names, tensors
 
-SAMPLE = 1 << 18  # elements that `compare` judges one by one
-CHUNK = 1 << 22  # elements that are held in float64 at a time
-NEAR = 1 << 15  # the same of a pass over them on a CPU: they stay in a core's cache
+SAMPLE = 1 << 18  # elements that `compare` examines one by one
+CHUNK = 1 << 22  # elements converted to float64 at a time
+NEAR = 1 << 15  # elements per pass on a CPU, which fit in a core's cache
 
 
 def right(operator: Operator, want: Expected, results: tuple[torch.Tensor, ...]) -> Accuracy:
@@ -32,7 +32,7 @@ def right(operator: Operator, want: Expected, results: tuple[torch.Tensor, ...])
     for i, name in enumerate(names):
         given = results[i], want.native[i], want.reference[i]
         verdict = _judge(*given, None, operator.exact, partial(_natives, want, i, False))
-        if not verdict.ok and verdict.error:  # terms may cancel; the noise is dear to make
+        if not verdict.ok and verdict.error:  # terms may cancel; the noise is expensive
             own = want.noise[i]
             verdict = _judge(*given, own, operator.exact, partial(_natives, want, i, True))
         if not verdict.ok:
@@ -74,14 +74,14 @@ def differs(
     native: torch.Tensor,
     noise: Callable[[], torch.Tensor | None] = lambda: None,
 ) -> str | None:
-    """Where a result that is too large for a float64 reference differs from PyTorch's own, or None.
-    In every chunk of CHUNK elements, 999 of 1,000 must be within FACTOR * ULPS ulp, where an ulp is
+    """Why a result that is too large for a float64 reference differs from PyTorch's, or None. In
+    every chunk of CHUNK elements, 999 of 1,000 must be within FACTOR * ULPS ulp, where an ulp is
     that of the element's magnitude or of the chunk's (the accuracy of terms that cancel). If that
-    fails, the result's noise, as in `contract.compare`, is used: it may be larger."""
+    fails, the result's noise, as in `contract.compare`, is used, because it may be larger."""
     if (out.shape, out.dtype) != (native.shape, native.dtype):
         return f"{tuple(out.shape)} of {out.dtype}, should be {tuple(native.shape)} {native.dtype}"
     if not out.dtype.is_floating_point:
-        return None if torch.equal(out, native) else "integers are not PyTorch's"
+        return None if torch.equal(out, native) else "integers differ from PyTorch's"
     why = _leaves(out, native, None)
     own = noise() if why else None
     return why if own is None else _leaves(out, native, own)
@@ -98,7 +98,7 @@ def _leaves(out: torch.Tensor, native: torch.Tensor, noise: torch.Tensor | None)
         close = (mine.double() - want).abs() <= FACTOR * ULPS * unit
         off = int((~(close | (mine == theirs) | (mine.isnan() & theirs.isnan()))).sum())
         if 1000 * off > mine.numel():
-            return f"{off} of {mine.numel()} elements from {i * CHUNK} on are not PyTorch's"
+            return f"{off} of {mine.numel()} elements from {i * CHUNK} on differ from PyTorch's"
     return None
 
 
@@ -125,7 +125,7 @@ def noise_of_rows(
 
 
 def _spread(n: int, device: torch.device) -> torch.Tensor:
-    """Indices of about SAMPLE elements; an odd step meets every column of a power of two."""
+    """Indices of about SAMPLE elements; an odd step visits every column of a power of two."""
     end = SAMPLE // 64
     step = n // SAMPLE | 1
     parts = (range(end), range(end, n - end, step), range(n - end, n))
@@ -133,7 +133,7 @@ def _spread(n: int, device: torch.device) -> torch.Tensor:
 
 
 def _largest(out: torch.Tensor, reference: torch.Tensor, noise: torch.Tensor | None) -> float:
-    """Largest |out - ref| / |ref| (over its noise, where that is larger); NaN if any is."""
+    """The largest |out - ref| / |ref| (over the noise if that is larger); NaN if any is NaN."""
     info = torch.finfo(out.dtype)
     at_a_time = CHUNK if out.is_cuda else NEAR
     parts = [

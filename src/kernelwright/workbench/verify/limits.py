@@ -1,4 +1,4 @@
-"""Whether a plan fits a GPU: what its launches ask for, beside what the device has."""
+"""Whether a plan fits a GPU: compares the requirements of its launches with its limits."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 from kernelwright.contract import Gpu, Launch, NumbaKernel, Operator, Plan
 from kernelwright.toolchain import binary, build
 
-THREADS, REGISTERS = 1024, 65_536  # of a block
+THREADS, REGISTERS = 1024, 65_536  # per block
 GRID = (2**31 - 1, 65_535, 65_535)
-CLUSTER = 16  # blocks; more than 8 only where a kernel asks for it
+CLUSTER = 16  # blocks; more than 8 only if a kernel opts in
 
 
 def misfits(
     plan: Plan, operator: Operator, specs: dict[str, Any], gpu: Gpu, *, compiled: bool
 ) -> Iterator[str]:
-    """What a plan for a call with `specs` asks for beyond a GPU's limits.
+    """The requirements of a plan for a call with `specs` that exceed a GPU's limits.
 
     Args:
-        compiled: compile the kernels too, and add up their registers and static shared memory.
+        compiled: also compile the kernels, and include their registers and static shared memory.
 
     Raises:
         ToolchainError: a kernel is not compiled for this GPU.
@@ -28,7 +28,7 @@ def misfits(
     for step in plan.launches:
         for what, asked, limit in _asked(step, gpu, tensors):
             if asked > limit:
-                yield f"{build.name_of(step.kernel)}: {what}: {asked}, of {limit} on {gpu.name}"
+                yield f"{build.name_of(step.kernel)}: {what}: {asked} of {limit} on {gpu.name}"
 
 
 def _asked(step: Launch, gpu: Gpu, tensors: build.Tensors | None) -> Iterator[tuple[str, int, int]]:
@@ -37,13 +37,13 @@ def _asked(step: Launch, gpu: Gpu, tensors: build.Tensors | None) -> Iterator[tu
         yield "blocks", blocks, limit
     cluster = getattr(step.kernel, "cluster", 1)
     yield "blocks of a cluster", cluster, CLUSTER if gpu.capability >= (9, 0) else 1
-    yield "blocks beside whole clusters", step.grid[0] % cluster, 0
+    yield "blocks besides whole clusters", step.grid[0] % cluster, 0
     threads, shared = step.block[0] * step.block[1] * step.block[2], step.shared
     if tensors is not None and not isinstance(step.kernel, NumbaKernel):
         compiled = build.compile(step, tensors, gpu.arch)
         resources = binary.resources(compiled)
         threads = compiled.threads or threads
         shared = (compiled.shared or shared) + resources.static_shared
-        yield "registers of a block", resources.registers * threads, REGISTERS
-    yield "threads of a block", threads, THREADS
+        yield "registers per block", resources.registers * threads, REGISTERS
+    yield "threads per block", threads, THREADS
     yield "bytes of shared memory", shared, gpu.shared_per_block

@@ -1,4 +1,4 @@
-"""Exceptions of a rung, a peer or a user's function, as text for their outcome."""
+"""Exceptions of a rung, a peer or a user's function as the text of an outcome."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def one_line(e: Exception) -> str:
     """An exception in one line.
 
     Raises:
-        NoSpace: if the exception is that: a full disk is not the candidate's fault, and every later
+        NoSpace: if the exception is one: a full disk is not the candidate's fault, and every later
             candidate would fail too.
     """
     if isinstance(e, NoSpace):
@@ -25,7 +25,7 @@ def in_folder(ladder: Ladder, e: Exception) -> str:
     """The full text of an exception, with the innermost line in the ladder's folder.
 
     Raises:
-        NoSpace: as `one_line`.
+        NoSpace: see `one_line`.
     """
     if isinstance(e, NoSpace):
         raise e

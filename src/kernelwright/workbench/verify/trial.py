@@ -78,7 +78,7 @@ class Here:
         stream = torch.cuda.Stream()
         torch.cuda.synchronize()
         with torch.cuda.stream(stream):
-            torch.cuda._sleep(20_000_000)  # some 10 ms
+            torch.cuda._sleep(20_000_000)  # about 10 ms
             fenced = Fenced(args)
             results = tuple(r.clone() for r in self._results(fenced.args))
             stream.synchronize()
@@ -137,12 +137,12 @@ class Trial:
         return self.candidate.place or Here(self.operator, self.candidate.call, self.device)
 
     def expected(self, seed: int = 0, tail: int = 0) -> Expected:
-        """What a case gives. `tail`: only the end of its tensors has the values of that seed."""
+        """A case's expected results. `tail`: the seed of only the last values of its tensors."""
         case = replace(self.case, seed=self.seed + seed, tail=tail and self.seed + tail)
         return expected(self.operator, self.candidate.native, case, self.device)
 
     def fence(self, seed: int = 0) -> Fenced:
-        """Arguments of the case to call with."""
+        """Copies of the case's arguments, to pass to the candidate."""
         return self.place.fence(self.expected(seed).args)
 
     def run(self, fenced: Fenced) -> Run:

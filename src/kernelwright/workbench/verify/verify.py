@@ -65,10 +65,10 @@ class Row:
 
     Attributes:
         outcome: pass, wrong, error, compiled (here, not run) or unsupported.
-        why: the first thing wrong, or what "compiled" means.
-        passed: cases that passed.
-        failures: cases that did not.
-        skipped: reasons for omitted cases, and how many cases each.
+        why: the first failure, or the meaning of "compiled".
+        passed: the number of cases that passed.
+        failures: the cases that did not.
+        skipped: the number of omitted cases, by reason.
         worst: the comparison that used most of its budget, and its case.
         seconds: wall-clock time.
     """
@@ -88,7 +88,7 @@ class Row:
     seconds: float = 0.0
 
     def record(self, machine: str, run: str) -> Record | None:
-        """The row as a record of all cases; None for what was only compiled."""
+        """The row as a record of all cases; None if it was only compiled."""
         if self.outcome == "compiled":
             return None
         left_out = "".join(f", {n} {why}" for why, n in self.skipped.items())
@@ -121,7 +121,7 @@ class VerifyResult:
 
     @property
     def ok(self) -> bool:
-        """Everything that ran passed, and something ran."""
+        """Whether something ran, and everything that ran passed."""
         return self.exit_code == GOOD
 
     @property
@@ -166,7 +166,7 @@ def prepare(pairs: Iterable[tuple[Ladder, Rung]]) -> None:
 
 
 def chosen(selection: Iterable[str] = ()) -> list[tuple[Ladder, Rung]]:
-    """The rungs that names stand for, in the ladders' order, each once."""
+    """The rungs selected by names, in the ladders' order, without duplicates."""
     everything = [(ladder, rung) for ladder in ladders() for rung in ladder.rungs]
     wanted = [pair for name in selection for pair in _named(name)]
     return [pair for pair in everything if pair in wanted] if wanted else everything
@@ -250,7 +250,7 @@ def verify_case(
     if reason:
         return Outcome("skipped", case, why=reason)
     if case.use == "big":
-        with cache.locked("memory of a GPU"):  # processes beside this one need most of it, too
+        with cache.locked("memory of a GPU"):  # concurrent processes also need most of it
             try:
                 return _verify_big(ladder, rung, config, case)
             finally:
@@ -279,8 +279,8 @@ def verify_case(
 
 
 def _verify_big(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Outcome:
-    """Cases of more than 2**31 elements, which test address arithmetic. A float64 reference does
-    not fit into memory as well, so the result is compared with PyTorch's own."""
+    """Verify a case of more than 2**31 elements, which tests address arithmetic. A float64
+    reference does not fit into memory as well, so the result is compared with PyTorch's own."""
     op = ladder.operator
     made = op.inputs(case, "cuda")
     args = op.with_defaults(made)
@@ -302,7 +302,7 @@ def _verify_big(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Outco
 
 
 def candidate(ladder: Ladder, rung: Rung, config: Config, device: str) -> Candidate:
-    """The rung, bound as in dispatch: once for each kind of call, then cached."""
+    """The rung as a candidate, bound as in dispatch: once for each kind of call, then cached."""
     op = ladder.operator
     names = [a.name for a in op.args]
     bound: dict[tuple, Callable[..., Any]] = {}

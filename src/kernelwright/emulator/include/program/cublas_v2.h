@@ -1,6 +1,7 @@
 // Stands for NVIDIA's header of the same name: the functions by which programs check results, and
 // a few more, as plain CPU code (host/blas.cpp).
 #pragma once
+#include <cuComplex.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <library_types.h>
@@ -179,7 +180,7 @@ KW_BLAS cublasSgemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t 
                       CUDA_R_32F, CUBLAS_GEMM_DEFAULT);
 }
 
-#define KW_VECTORS_OF(name, T)                                                                    \
+#define KW_VECTORS_OF(name, small, T)                                                             \
   KW_BLAS cublas##name##gemv(cublasHandle_t h, cublasOperation_t t, int m, int n, const T *alpha, \
                              const T *a, int lda, const T *x, int incx, const T *beta, T *y,      \
                              int incy) {                                                          \
@@ -233,10 +234,17 @@ KW_BLAS cublasSgemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t 
     *result = static_cast<T>(sum);                                                                \
     KW_DONE;                                                                                      \
   }                                                                                               \
-  KW_BLAS cublasI##name##amax(cublasHandle_t, int n, const T *x, int incx, int *result) {         \
+  KW_BLAS cublasI##small##amax(cublasHandle_t, int n, const T *x, int incx, int *result) {        \
     int best = 0;                                                                                 \
     for (int i = 1; i < n; ++i)                                                                   \
       if (std::fabs(x[size_t(i) * incx]) > std::fabs(x[size_t(best) * incx])) best = i;           \
+    *result = n > 0 ? best + 1 : 0;                                                               \
+    KW_DONE;                                                                                      \
+  }                                                                                               \
+  KW_BLAS cublasI##small##amin(cublasHandle_t, int n, const T *x, int incx, int *result) {        \
+    int best = 0;                                                                                 \
+    for (int i = 1; i < n; ++i)                                                                   \
+      if (std::fabs(x[size_t(i) * incx]) < std::fabs(x[size_t(best) * incx])) best = i;           \
     *result = n > 0 ? best + 1 : 0;                                                               \
     KW_DONE;                                                                                      \
   }                                                                                               \
@@ -258,8 +266,8 @@ KW_BLAS cublasSgemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t 
       }                                                                                           \
     KW_DONE;                                                                                      \
   }
-KW_VECTORS_OF(S, float)
-KW_VECTORS_OF(D, double)
+KW_VECTORS_OF(S, s, float)
+KW_VECTORS_OF(D, d, double)
 #undef KW_VECTORS_OF
 
 namespace kw::program::blas {
@@ -282,9 +290,26 @@ KW_BLAS cublasSetMatrix(int rows, int cols, int size, const void *a, int lda, vo
 KW_BLAS cublasGetMatrix(int rows, int cols, int size, const void *a, int lda, void *b, int ldb) {
   return kw::program::blas::copy(rows, cols, size, a, lda, b, ldb);
 }
+KW_BLAS cublasSetVectorAsync(int n, int size, const void *x, int incx, void *y, int incy,
+                             cudaStream_t) {
+  return cublasSetVector(n, size, x, incx, y, incy);
+}
+KW_BLAS cublasGetVectorAsync(int n, int size, const void *x, int incx, void *y, int incy,
+                             cudaStream_t) {
+  return cublasGetVector(n, size, x, incx, y, incy);
+}
+KW_BLAS cublasSetMatrixAsync(int rows, int cols, int size, const void *a, int lda, void *b, int ldb,
+                             cudaStream_t) {
+  return cublasSetMatrix(rows, cols, size, a, lda, b, ldb);
+}
+KW_BLAS cublasGetMatrixAsync(int rows, int cols, int size, const void *a, int lda, void *b, int ldb,
+                             cudaStream_t) {
+  return cublasGetMatrix(rows, cols, size, a, lda, b, ldb);
+}
 #undef KW_DONE
 #undef KW_BLAS
 #define cublasSgemm_v2 cublasSgemm
 #define cublasDgemm_v2 cublasDgemm
 #define cublasSgemv_v2 cublasSgemv
 #define cublasSetStream_v2 cublasSetStream
+#include "cublas_matrices.h"

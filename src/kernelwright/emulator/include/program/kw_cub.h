@@ -1,6 +1,7 @@
 // What programs include of cub/: its warp and block primitives and its device-wide functions, the
 // latter as plain CPU code. CCCL's own headers keep their device code from a host compiler.
 #pragma once
+#include <chrono>
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
@@ -13,3 +14,5 @@
 #include "cub_parts/exchange.h"
 #include "cub_parts/device.h"
 #include "cub_parts/sorts.h"
+#include "cub_parts/segments.h"
+#include "cub_parts/neighbors.h"

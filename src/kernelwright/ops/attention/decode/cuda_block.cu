@@ -1,12 +1,14 @@
-// One block for each head of the cache and up to R of its queries: one launch that stores the new
-// token and attends.
+// One block per head of the cache and up to R of its queries, in one launch that stores the new
+// token and computes attention.
 //
-// Idea: a query of one token is no tile for tensor cores, so lanes multiply. A few lanes hold a key
-// as 16-byte vectors, a warp has several keys, and several loads of each lane are under way at
-// once. Every warp keeps a running maximum and rescales (online softmax); the warps' means are
-// merged in shared memory. Traffic: the occupied part of the cache once. Over `native`: one kernel
-// for four, no mask, and nothing beyond a sequence's length is read. Limit: one block for a
-// sequence's head cannot keep enough loads under way where there are few sequences.
+// Idea: a single query is not enough for a tensor core tile, so lanes multiply. A few lanes hold a
+// key as 16-byte vectors, a warp has several keys, and each lane has several loads in flight. Every
+// warp keeps a running maximum and rescales (online softmax); the weighted means of the warps are
+// merged in shared memory.
+// Traffic: the occupied part of the cache once.
+// Compared with `native`: one kernel instead of four, no mask, and positions after a sequence's end
+// are not read.
+// Limit: with few sequences, one block per sequence and head has too few loads in flight.
 #include "decode.cuh"
 
 template <typename T, int LANES, int R, int WARPS, int UNROLL>

@@ -1,10 +1,13 @@
-// The keys of a head shared by a cluster of blocks (compute capability 9.0).
+// The keys of a head divided among the blocks of a cluster (compute capability 9.0).
 //
-// Idea: with few sequences a head's keys are split among up to eight blocks, so that all SMs read.
-// Their means meet in the shared memory of the cluster's first block. Traffic: as cuda_block's.
-// Over splitting with a second kernel that merges (Flash-Decoding): one launch, and no partial
-// result in global memory. Limit: eight blocks for a head; the latency of a load, of the merge and
-// of the launch where a sequence is short.
+// Idea: if there are few sequences, the keys of a head are divided among up to eight blocks, so
+// that all SMs read. Their weighted means are merged in the shared memory of the cluster's first
+// block.
+// Traffic: as `cuda_block`.
+// Compared with `cuda_block`: up to eight blocks per head. Compared with a second kernel that
+// merges (Flash-Decoding): one launch, and no partial results in global memory.
+// Limit: eight blocks per head; for short sequences, the latency of a load, of the merge and of the
+// launch.
 #include "decode.cuh"
 
 template <typename T, int LANES, int R, int WARPS, int CLUSTER, int UNROLL>

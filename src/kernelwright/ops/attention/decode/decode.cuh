@@ -1,4 +1,4 @@
-// Decoding over a contiguous cache: CLUSTER blocks share the keys of a head of the cache.
+// Decoding with a contiguous cache: CLUSTER blocks share the keys of a head of the cache.
 #pragma once
 #include "kw/cluster.cuh"
 #include "kw/reduce.cuh"
@@ -6,7 +6,7 @@
 
 namespace decode {
 
-// Elements from one sequence, head and position to the next.
+// Elements between sequences, heads and positions.
 struct Strides {
   long long b, h, row;
 };
@@ -16,8 +16,8 @@ struct Call {
   int heads, group, chunks, d;  // `heads` of the cache, each for `group` of q, in `chunks` of R
 };
 
-// A weighted mean of values for each of R queries: exp2(s - top) is the weight of a score s,
-// `total` the sum of weights, `y` the sum of weighted values of which a lane has WIDTH.
+// Weighted means of values for R queries: exp2(s - top) is the weight of a score s, `total` the sum
+// of weights, `y` the sum of weighted values, of which a lane has WIDTH.
 template <int R, int WIDTH> struct Means {
   float top[R], total[R], y[R][WIDTH];
 
@@ -29,15 +29,15 @@ template <int R, int WIDTH> struct Means {
       for (int i = 0; i < WIDTH; i++) y[r][i] = 0.0f;
     }
   }
-  // Weights relative to another maximum; 0 where there was none.
+  // Makes the weights relative to another maximum; they remain 0 if there was none.
   __device__ __forceinline__ void rebase(int r, float to) {
     const float factor = top[r] == -kw::kInfinity ? 0.0f : exp2f(top[r] - to);
     top[r] = to, total[r] *= factor;
 #pragma unroll
     for (int i = 0; i < WIDTH; i++) y[r][i] *= factor;
   }
-  // N keys and values of this lane's place, of which those that are `there` count. LANES lanes hold
-  // a key.
+  // Adds N keys and values of this lane's position, of which those in `there` count. LANES lanes
+  // hold a key.
   template <int LANES, int N, typename Vector>
   __device__ __forceinline__ void take(const float (&query)[R][WIDTH], const Vector (&key)[N],
                                        const Vector (&value)[N], const bool (&there)[N]) {
@@ -75,7 +75,7 @@ template <int R, int WIDTH> struct Means {
       }
     }
   }
-  // With the lanes that are OFFSET away.
+  // Merges with the lanes at distance OFFSET.
   __device__ __forceinline__ void merge(int offset) {
 #pragma unroll
     for (int r = 0; r < R; r++) {
@@ -88,7 +88,7 @@ template <int R, int WIDTH> struct Means {
   }
 };
 
-// Element i of the merged means of N parts, each (y, total, top), of query r.
+// Element i of the merged means of N parts, each (y, total, top), for query r.
 template <int N, int R, int D>
 __device__ __forceinline__ float merged(const float (&of)[N][R][D], int r, int i) {
   float top = -kw::kInfinity, sum = 0.0f;
@@ -100,8 +100,8 @@ __device__ __forceinline__ float merged(const float (&of)[N][R][D], int r, int i
   return i == D - 1 ? top : sum;
 }
 
-// LANES lanes hold a key, a vector of 16 bytes each; a warp takes 32 / LANES keys at a time, and
-// UNROLL times as many are on their way from memory at once.
+// LANES lanes hold a key, with a 16-byte vector each; a warp processes 32 / LANES keys at a time,
+// and loads of UNROLL times as many are in flight.
 template <typename T, int LANES, int R, int WARPS, int CLUSTER, int UNROLL>
 __device__ __forceinline__ void attend(const T *q, const T *k, const T *v, T *k_cache, T *v_cache,
                                        const long long *lengths, T *out, const Call &c,
@@ -170,7 +170,7 @@ __device__ __forceinline__ void attend(const T *q, const T *k, const T *v, T *k_
 #pragma unroll
   for (int offset = LANES; offset < 32; offset *= 2) mean.merge(offset);
 
-  // means of warps, then of blocks: y, total, top
+  // means of the warps, then of the blocks: y, total, top
   if (place == 0)
 #pragma unroll
     for (int r = 0; r < R; r++) {

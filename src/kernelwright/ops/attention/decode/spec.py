@@ -1,8 +1,8 @@
-"""Decoding over a contiguous cache: the new token of each sequence is stored and attends.
+"""Decoding with a contiguous cache: the new token of each sequence is stored and attends.
 
-The cache holds keys and values of S positions for each sequence b and each of G heads; `lengths[b]`
-of them are occupied. The new token's k and v are written to position lengths[b], and its query
-attends to the positions up to and including that one:
+The cache holds keys and values of S positions for each sequence b and each of G heads, of which
+`lengths[b]` are occupied. The new token's k and v are written to position lengths[b], and its query
+attends to all positions up to and including that one:
 
     y = softmax(scale q k^T) v,    query head h with the cache's head h // (H / G)
 """
@@ -20,7 +20,8 @@ from kernelwright.contract.rounding import U, root_levels
 
 F32, F16, BF16 = FLOATS
 
-# Shapes (B, H, D). `g`: heads of the cache, `s` its positions, `full`: occupied but for the last.
+# Shapes (B, H, D). `g`: heads of the cache, `s`: its positions; `full`: all but the last are
+# occupied.
 BENCH = (
     ((1, 12, 64), {"g": 12, "s": 1024}, "GPT-2 124M"),
     ((8, 12, 64), {"g": 12, "s": 1024}, "GPT-2 124M"),
@@ -59,13 +60,13 @@ def reference(q, k, v, k_cache, v_cache, lengths, scale):
 
 
 def store(new, cache, lengths):
-    """Write (B, G, D) to position lengths[b] of (B, G, S, D)."""
+    """Write new keys or values (B, G, D) to position lengths[b] of (B, G, S, D)."""
     at = lengths.view(-1, 1, 1, 1).expand(*new.shape[:2], 1, new.shape[2])
     cache.scatter_(2, at, new.unsqueeze(2))
 
 
 def visible(cache, lengths):
-    """(B, 1, 1, S): the positions that the new token attends to."""
+    """(B, 1, 1, S): the positions to which the new token attends."""
     at = torch.arange(cache.shape[2], device=cache.device)
     return at <= lengths.view(-1, 1, 1, 1)
 
@@ -87,7 +88,7 @@ def inputs(c: Case, device: str):
 
 
 def _lengths(c: Case, b: int, s: int, device: str):
-    """Between 0 and s - 1, the first 0 and the last s - 1; of bench cases s - 1."""
+    """Between 0 and s - 1, where the first is 0 and the last s - 1; s - 1 for bench cases."""
     lengths = torch.empty(b, dtype=torch.int64, device=device)
     if device != "meta" and b:
         draw = generator(c.seed + 17, device)
@@ -104,7 +105,7 @@ def outputs(q, k, v, k_cache, v_cache, lengths, scale):
 
 
 def cost(q, k, v, k_cache, v_cache, lengths, scale):
-    """Every sequence as long as the cache."""
+    """The cost if every sequence is as long as the cache."""
     products = 4 * q.numel() * k_cache.shape[2]
     reads = q.nbytes, k.nbytes, v.nbytes, k_cache.numel() * k.itemsize, v_cache.numel() * v.itemsize
     return Cost(
@@ -114,8 +115,8 @@ def cost(q, k, v, k_cache, v_cache, lengths, scale):
 
 
 def noise(q, k, v, k_cache, v_cache, lengths, scale):
-    """Of y: a weight errs by its score's error and, in 16 bits, by its rounding. The caches hold
-    what was given."""
+    """The noise of y: the error of a weight consists of that of its score and, in 16 bits, of its
+    rounding. The caches contain exact copies."""
     wide, keys, values = (t.double() for t in (q, k_cache, v_cache))
     for new, cache in ((k, keys), (v, values)):
         store(new.double(), cache, lengths)

@@ -21,7 +21,7 @@ def manual(q, k, v, k_cache, v_cache, lengths, scale):
 
 def native(q, k, v, k_cache, v_cache, lengths, scale):
     """On a CPU, over the positions of the longest sequence; on a GPU, where the host would have to
-    wait for that number, over the whole cache."""
+    wait for this number, over the whole cache."""
     if q.numel() == 0:
         return torch.empty_like(q, memory_format=torch.contiguous_format)
     for new, cache in ((k, k_cache), (v, v_cache)):
@@ -31,7 +31,7 @@ def native(q, k, v, k_cache, v_cache, lengths, scale):
         k_cache, v_cache = k_cache[:, :, :longest], v_cache[:, :, :longest]
     seen = spec.visible(k_cache, lengths)
     mask = torch.where(seen, 0.0, -math.inf).to(q.dtype)
-    # what lies behind a sequence may be anything, also NaN
+    # positions after the end of a sequence may contain anything, including NaN
     k_cache, v_cache = (t.masked_fill(~seen.mT, 0.0) for t in (k_cache, v_cache))
     y = F.scaled_dot_product_attention(
         q.unsqueeze(2), k_cache, v_cache, mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1]

@@ -11,8 +11,8 @@ def block(
     ptr, stride, row, rows, first, COL: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
     like,
 ):  # fmt: skip
-    """(n, WIDE) of rows `row` and columns from `first` on, zeros beyond `rows` and COLS; in the
-    type in which `like` points to operands."""
+    """(n, WIDE) of rows `row` and columns from `first` on, with zeros past `rows` and COLS, in the
+    element type of the pointer `like`."""
     col = first + tl.arange(0, WIDE)
     at = ptr + row.to(tl.int64)[:, None] * stride + (col * COL)[None, :]
     inside = (row < rows)[:, None]
@@ -45,13 +45,14 @@ def product(a, b, PRECISION: tl.constexpr):
 
 @triton.jit
 def apart(high_i, low_i, high_j, low_j):
-    """c_i - c_j to base 2, of sums as two floats: its error is relative to the difference."""
+    """c_i - c_j to base 2, for sums stored as two floats: the error is relative to the
+    difference."""
     return (high_i - high_j) + (low_i - low_j)
 
 
 @triton.jit
 def ratios(high, low, i, j, DECAY: tl.constexpr):
-    """exp(c_i - c_j) for j <= i, 0 elsewhere: masked before the exponential."""
+    """exp(c_i - c_j) for j <= i, 0 elsewhere; masked before the exponential."""
     seen = j[None, :] <= i[:, None]
     if DECAY:
         log = apart(high[:, None], low[:, None], high[None, :], low[None, :])
@@ -63,8 +64,8 @@ def ratios(high, low, i, j, DECAY: tl.constexpr):
 
 @triton.jit
 def triangle(m, x, UP: tl.constexpr, N: tl.constexpr, PRECISION: tl.constexpr):
-    """m x for m (N, N) that is 0 above its diagonal, or below it (UP). What is not finite in a row
-    of x makes NaN of the rows that see it alone, though 0 times NaN is NaN."""
+    """m x for m (N, N) that is 0 above its diagonal, or below it (UP). A row of x that is not
+    finite makes only those rows NaN that depend on it, although 0 times NaN is NaN."""
     y = product(m, x, PRECISION)
     none = x.to(tl.float32) * 0.0  # NaN where x is not finite
     if tl.sum(tl.sum(none, 1), 0) != 0.0:

@@ -1,4 +1,4 @@
-"""Sums of log decay and states of chunks: the kernels that forward and backward share."""
+"""Sums of log decay, and states of chunks: kernels that the forward and the backward share."""
 
 import triton
 import triton.language as tl
@@ -16,7 +16,7 @@ def decay_sums(
     g_ptr, high_ptr, low_ptr, g_b, g_h, g_row, heads, length, LEAST: tl.constexpr,
     CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """Sums of log decay, to base 2, from a chunk's start to each token, each as two floats."""
+    """Sums of log decay, to base 2, from the start of a chunk to each token, each as two floats."""
     chunks = tl.cdiv(length, CHUNK)
     head = (tl.program_id(0) // chunks).to(tl.int64)
     row = tl.program_id(0) % chunks * CHUNK + tl.arange(0, CHUNK)
@@ -37,8 +37,8 @@ def chunk_states(
     BACKWARDS: tl.constexpr, DECAY: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     CHUNK: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The state before each chunk, of rows a decayed to the chunk's end and rows b; BACKWARDS: from
-    the last chunk to the first, rows decayed from the chunk's start."""
+    """The state before each chunk, from rows a, decayed to the end of the chunk, and rows b.
+    BACKWARDS: from the last chunk to the first, with rows decayed from the start of the chunk."""
     across: tl.constexpr = (K + BK - 1) // BK * ((V + BV - 1) // BV)
     head, part = (tl.program_id(0) // across).to(tl.int64), tl.program_id(0) % across
     col_k, col_v = part // ((V + BV - 1) // BV) * BK, part % ((V + BV - 1) // BV) * BV

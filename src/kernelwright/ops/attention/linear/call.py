@@ -1,4 +1,5 @@
-"""A call of linear attention as Triton kernels see it: sizes, strides, blocks, workspace."""
+"""A call of linear attention in the form that Triton kernels take: sizes, strides, blocks,
+workspace."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 
 from .spec import backward_outputs, outputs
 
-FLOAT_BLOCK = 32  # of float32, whose products are chains of multiply-adds
+FLOAT_BLOCK = 32  # for float32, whose products are chains of multiply-adds
 LEAST_BLOCK = 32
-RESERVE = 4096  # bytes of shared memory that Triton takes besides tiles
+RESERVE = 4096  # bytes of shared memory that Triton uses in addition to tiles
 
 
 class Call:
@@ -19,11 +20,11 @@ class Call:
 
     Attributes:
         heads: B H. length, d, dv: L, K, V.
-        chunk, chunks: tokens of one, and how many there are.
-        wide, wide_v: columns of a block of K and of V. carried: of a block of a state that a
-            program carries from chunk to chunk, rows and columns.
-        operand: what products take. float16 has tensor cores' TF32, of as many digits: states and
-            weights may be larger than float16's largest number.
+        chunk: tokens per chunk. chunks: number of chunks.
+        wide, wide_v: columns of a block of K and of V. carried: rows and columns of the block of a
+            state that a program carries from chunk to chunk.
+        operand: dtype of the operands of products. float16 uses TF32, which has as many significant
+            digits, because states and weights may exceed the largest float16 number.
         specs: of every tensor, results included, by name.
     """
 
@@ -50,7 +51,7 @@ class Call:
         self.specs = {**args, **dict(zip(names, made, strict=True))}
 
     def strides(self, *names: str) -> tuple[Scalar, ...]:
-        """Elements from one batch, head and token to the next; 0s of an argument that is absent."""
+        """Elements between batches, heads and tokens; 0 for an absent argument."""
         return tuple(x for name in names for x in self._strides(self.specs[name]))
 
     def _strides(self, t) -> tuple[Scalar, ...]:
@@ -62,12 +63,12 @@ class Call:
         return tuple(map(i64, (0,) * 4 if t is None else t.stride()))
 
     def columns(self, **names: str) -> dict[str, int]:
-        """Elements from one column to the next, which kernels are specialised on."""
+        """Elements between columns, on which kernels are specialised."""
         specs = {of: self.specs[name] for of, name in names.items()}
         return {f"{of}_COL": t.stride(3) if t.shape[3] > 1 else 1 for of, t in specs.items()}
 
     def pointer(self, name: str) -> str:
-        """An argument, or where it is absent one that the kernel does not read in its place."""
+        """An argument or, if it is absent, another one, which the kernel then does not read."""
         return "q" if self.args[name] is None else name
 
     @property
@@ -76,7 +77,7 @@ class Call:
 
     @property
     def blocks(self) -> dict[str, int | bool | str]:
-        """What the kernels are specialised on."""
+        """The constants on which the kernels are specialised."""
         return {
             "DECAY": self.decays,
             "K": self.d,
@@ -88,7 +89,8 @@ class Call:
         }
 
     def workspace(self, *states: str) -> dict[str, Scratch]:
-        """Sums of log decay as two floats, and states before each chunk as products take them."""
+        """Sums of log decay as two floats, and the states before each chunk in the dtype of
+        operands."""
         shape = (self.heads, self.chunks, self.d, self.dv)
         found = {name: Scratch(TensorSpec.contiguous(shape, self.operand)) for name in states}
         if self.decays:
@@ -99,7 +101,7 @@ class Call:
 
 
 def _fitting(gpu, config, dtype, operand) -> dict[str, int]:
-    """The config, smaller where blocks do not fit shared memory."""
+    """The config, with smaller blocks if they would not fit in shared memory."""
     sizes = dict(config)
     if dtype == torch.float32:
         sizes |= {n: min(sizes[n], FLOAT_BLOCK) for n in ("chunk", "k", "v")} | {"stages": 1}
@@ -113,7 +115,8 @@ def _fitting(gpu, config, dtype, operand) -> dict[str, int]:
 
 
 def _bytes(sizes, operand) -> int:
-    """Of the gradients' kernel: rings of two operands and two states, and q, k and two squares."""
+    """Shared memory of the gradient kernel: rings of two operands and two states, q, k, two
+    squares."""
     chunk, k, v = sizes["chunk"], sizes["k"], sizes["v"]
     ring = sizes["stages"] * 2 * (chunk + k) * v
     return operand.itemsize * (ring + 2 * chunk * (k + chunk))

@@ -1,8 +1,8 @@
-"""Linear attention in chunks, in PyTorch: a state for each chunk, masked products within.
+"""Linear attention in chunks, in PyTorch: a state per chunk, and masked products within chunks.
 
-The decay from token j to token i is exp(c_i - c_j), c being sums of log decay from the beginning of
-a chunk. They are kept in float64: a small difference of large sums has to be right, and neither a
-product of decays, which may be 0, nor its inverse is ever made.
+The decay from token j to token i is exp(c_i - c_j), where c are sums of log decay from the start of
+a chunk. They are kept in float64, because small differences of large sums must be accurate. A
+product of decays, which may be 0, or its inverse is never computed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 
 CHUNK = 64
-GROUP = 16  # chunks whose states are passed on one by one, of all groups at once
-LEAST = -8192.0  # log decay below it counts as this: its exponential is 0 in every dtype
+GROUP = 16  # chunks whose states are carried one by one, in all groups at the same time
+LEAST = -8192.0  # lower log decays are replaced by this: its exponential is 0 in every dtype
 
 
 def forward(q, k, v, g, state, scale, size=CHUNK):
@@ -54,7 +54,7 @@ def backward(gy, gfinal, q, k, v, g, state, scale, size=CHUNK):
 
 
 def pieces(t, size):
-    """(B, H, L, D) as (B, H, chunks, size, D), with zeros behind the last token."""
+    """(B, H, L, D) as (B, H, chunks, size, D), padded with zeros after the last token."""
     t = F.pad(t, (0, 0, 0, -t.shape[2] % size))
     return t.unflatten(2, (t.shape[2] // size, size))
 
@@ -64,7 +64,8 @@ def whole(t, length):
 
 
 def summed(g, q, size):
-    """(B, H, chunks, size) float64: log decay from a chunk's beginning to each token, inclusive."""
+    """(B, H, chunks, size) float64: log decay from the start of a chunk to each token,
+    inclusive."""
     b, h, length, _ = q.shape
     if g is None:
         g = q.new_zeros(b, h, length)
@@ -73,17 +74,17 @@ def summed(g, q, size):
 
 
 def to_start(sums, dtype):
-    """Decay from a chunk's beginning to each token."""
+    """Decay from the start of a chunk to each token."""
     return sums.to(dtype).exp().unsqueeze(-1)
 
 
 def to_end(sums, dtype):
-    """Decay from each token to the chunk's end."""
+    """Decay from each token to the end of the chunk."""
     return (sums[..., -1:] - sums).to(dtype).exp().unsqueeze(-1)
 
 
 def within(sums, products):
-    """Products of tokens i and j of a chunk with the decay from j to i, 0 where j is later."""
+    """Products of tokens i and j of a chunk times the decay from j to i; 0 if j is later."""
     seen = lower(sums.shape[-1], sums.device)
     apart = (sums.unsqueeze(-1) - sums.unsqueeze(-2)).masked_fill(~seen, -torch.inf)
     return torch.where(seen, products * apart.to(products.dtype).exp(), 0.0)
@@ -94,12 +95,12 @@ def lower(size, device, diagonal=0):
 
 
 def crossed(w):
-    """For each token t the sum of w of all i and j with j < t <= i."""
+    """For each token t the sum of w over all i and j with j < t <= i."""
     return before_each(w).tril().sum(-2)
 
 
 def before_each(t):
-    """Sums of the elements before each."""
+    """For each element the sum of the elements before it."""
     return F.pad(t.cumsum(-1), (1, 0))[..., :-1]
 
 
@@ -110,8 +111,8 @@ def initial(state, k, v):
 
 
 def carried(last, added, first):
-    """(the state before each chunk, the state after all): h' = exp(last) h + added. Chunks are
-    taken in groups, whose starts are carried likewise."""
+    """(the state before each chunk, the state after the last): h' = exp(last) h + added. Chunks are
+    processed in groups, whose initial states are carried in the same way."""
     n = added.shape[2]
     if n <= GROUP:
         return steps(last, added, first)
@@ -133,15 +134,15 @@ def steps(last, added, h):
 
 
 def down(m, x):
-    """m x for m that is 0 above its diagonal. What is not finite in a row of x makes NaN of this
-    row and later ones only, though 0 times NaN is NaN."""
+    """m x for m that is 0 above its diagonal. A row of x that is not finite makes only this and
+    later rows NaN, although 0 times NaN is NaN."""
     bad = ~x.isfinite()
     y = m @ x.masked_fill(bad, 0.0)
     return y.masked_fill(bad.cumsum(-2, dtype=torch.int32) > 0, torch.nan)
 
 
 def up(m, x):
-    """m x for m that is 0 below its diagonal, likewise."""
+    """The same for m that is 0 below its diagonal, with earlier rows."""
     bad = ~x.isfinite()
     y = m @ x.masked_fill(bad, 0.0)
     return y.masked_fill(bad.flip(-2).cumsum(-2, dtype=torch.int32).flip(-2) > 0, torch.nan)

@@ -1,10 +1,11 @@
 // Decoding: the recurrence itself, with the state in registers.
 //
-// Idea: a block has 32 columns of a head's state and each warp every eighth row, so a thread has a
-// few elements of one column, whose loads are all in flight at once. For each token they are
-// decayed, k v is added, and eight warps add their parts of q S in shared memory. Traffic: the
-// state read once and written once, whatever the number of tokens; q, k, v and y. Over `native`:
-// one kernel instead of eight, and the state is not written between decay and addition.
+// Idea: a block has 32 columns of a head's state, and each warp every eighth row, so that a thread
+// has a few elements of one column, whose loads are all in flight at once. For each token they are
+// decayed, k v is added, and eight warps add their parts of q S in shared memory.
+// Traffic: the state read once and written once for any number of tokens; q, k, v and y.
+// Compared with `native`: one kernel instead of eight, and the state is not written between decay
+// and addition.
 // Limit: for one token, reading the state; for many, each token waits for the previous one.
 #include "kw/types.cuh"
 
@@ -12,7 +13,7 @@ constexpr int kColumns = 32, kWarps = 8;
 
 namespace linear_attention {
 
-// Elements from one batch, head, row and column to the next.
+// Elements between batches, heads, rows and columns.
 struct Strides {
   long long b, h, row, col;
   __device__ long long at(long long head, int heads) const {
@@ -28,7 +29,7 @@ struct Call {
 
 }  // namespace linear_attention
 
-// ROWS: of the state, for each warp. g, state and final may be null.
+// ROWS: rows of the state per warp. g, state and final may be null.
 template <typename T, int ROWS>
 __global__ void __launch_bounds__(kColumns *kWarps)
     linear_recurrent(const T *q, const T *k, const T *v, const float *g, const float *state, T *y,

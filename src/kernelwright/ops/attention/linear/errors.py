@@ -1,9 +1,10 @@
-"""Error analysis of linear attention: how much correct rungs may differ.
+"""Error analysis of linear attention: how much the results of correct rungs may differ.
 
-A term a_i b_j c_j of a result errs by float32's rounding: in the sum over the head size, in the sum
-over tokens, and in its decay, by the rounding of the log: |d| exp(d) <= exp(d / 2). Where products
-take 16-bit operands, weights within a chunk, decayed rows of k and states are rounded to them. All
-of these are independent, so the error of a sum is the root of the sum of squares.
+A term a_i b_j c_j of a result has rounding errors of float32 in the sum over the head size, in the
+sum over tokens, and in its decay, where rounding of the log contributes |d| exp(d) <= exp(d / 2).
+If products have 16-bit operands, weights within a chunk, decayed rows of k and states are rounded
+to 16 bits. All these errors are independent, so the error of a sum is the root of the sum of
+squares.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from . import chunks
 
 
 def of_results(dtype, a, b, c, g, state):
-    """Errors of y and of the final state of linear attention of a, b, c, which are in float64."""
+    """Errors of y and of the final state of linear attention for a, b, c in float64."""
     (y, end), (y16, end16) = (_squares(a, b, c, g, state, power) for power in (1, 2))
     u, r = _units(dtype, a)
     return tuple((u * u * x + r * r * x16).sqrt() for x, x16 in ((y, y16), (end, end16)))
@@ -29,7 +30,7 @@ def of_decay(dtype, gy, gfinal, q, k, v, g, state):
 
 
 def _units(dtype, a) -> tuple[float, float]:
-    """Relative errors of a term: of float32 arithmetic, and of 16-bit operands."""
+    """Relative errors of a term: from float32 arithmetic, and from 16-bit operands."""
     levels = root_levels(a.shape[-1]) + root_levels(a.shape[2])
     return U * (6 + levels), 4 * rounding(dtype)
 
@@ -46,7 +47,7 @@ def _squares(a, b, c, g, state, power):
 
 
 def _decay_squares(gy, gfinal, q, k, v, g, state, power):
-    """The same of the gradient of log decay, put together as in `chunks.backward`."""
+    """The same for the gradient of log decay, computed as in `chunks.backward`."""
     sums = chunks.summed(g, q, chunks.CHUNK)
     length = q.shape[2]
     gy, q, k, v = (chunks.pieces(t, chunks.CHUNK) for t in (gy, q, k, v))
@@ -65,7 +66,7 @@ def _decay_squares(gy, gfinal, q, k, v, g, state, power):
 
 def _states(last, logs, a, b, first, power):
     """Squares of the states before each chunk and after the last: of their elements, and of the
-    terms of each; `logs`: of the decay of each token's term."""
+    terms of each. `logs`: log decay of each token's term."""
     h, end = chunks.carried(last, (a * _decay(logs)).mT @ b, chunks.initial(first, a, b))
     squares = (a.square() * _decay(power * logs)).mT @ b.square()
     more, of_end = chunks.carried(power * last, squares, chunks.initial(first, a, b).square())
@@ -73,7 +74,7 @@ def _states(last, logs, a, b, first, power):
 
 
 def _both(a, b):
-    """Squares of products of rows, and of their terms."""
+    """Squares of products of rows, and the sums of squares of their terms."""
     return (a @ b.mT).square() + a.square() @ b.square().mT
 
 

@@ -1,16 +1,16 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.eligibility import kind, unsupported_dtype
 
-WIDEST = 256  # K and V
-MOST = 2**31 - 512  # of tokens: chunks reach beyond the last
-SQUARE = 2**30  # scores of the quadratic rung
-STATES = 2**31  # elements of the states that the recurrence keeps for its backward
-DECODED = 16  # tokens of which the recurrence is the faster
-# `k`, `v`: columns of a block; `state`: rows and columns of that of a state which a program carries
+WIDEST = 256  # largest K and V
+MOST = 2**31 - 512  # maximum number of tokens: chunks extend past the last
+SQUARE = 2**30  # maximum number of scores of the quadratic rung
+STATES = 2**31  # maximum elements of the states that the recurrence saves for its backward
+DECODED = 16  # number of tokens up to which the recurrence is faster
+# `k`, `v`: columns of a block; `state`: rows and columns of the state block that a program carries
 CONFIGS = (
     {"chunk": 64, "k": 64, "v": 64, "state": 64, "warps": 4, "stages": 3},
     {"chunk": 64, "k": 64, "v": 64, "state": 32, "warps": 4, "stages": 3},
@@ -20,7 +20,7 @@ CONFIGS = (
 
 
 def choose(gpu, q, v, **more):
-    """Large blocks of states where they give every multiprocessor one."""
+    """Large blocks of states if every multiprocessor then still gets one."""
     large = CONFIGS[0]["state"]
     blocks = q.shape[0] * q.shape[1] * cdiv(q.shape[3], large) * cdiv(v.shape[3], large)
     return CONFIGS[0] if blocks >= gpu.sms else CONFIGS[1]
@@ -68,12 +68,12 @@ def fits_recurrent(gpu, q, k, v, g, state, want_final, scale):
 
 
 def order(gpu, q, **others):
-    """triton_chunked has no proof from a GPU yet."""
+    """Without triton_chunked, which has no proof from a GPU yet."""
     return ("cuda_recurrent",) if q.shape[2] <= DECODED else ()
 
 
 def order_backward(gpu, **args):
-    """None has a proof from a GPU yet."""
+    """No rung: none is proven on a GPU yet."""
     return ()
 
 

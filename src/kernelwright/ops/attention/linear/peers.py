@@ -1,8 +1,8 @@
-"""Linear attention elsewhere: chunks in PyTorch, compiled, at both usual sizes; and
+"""Peers of linear attention: chunks in PyTorch, compiled, with both usual sizes; and
 flash-linear-attention.
 
-The peers in PyTorch take their products in the inputs' dtype, which is the faster way, and make
-nothing of values that are not finite.
+The peers in PyTorch compute products in the inputs' dtype, which is faster, and do not treat
+non-finite values specially.
 """
 
 from __future__ import annotations

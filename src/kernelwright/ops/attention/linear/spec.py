@@ -2,14 +2,14 @@
 
     S_t = exp(g_t) S_{t-1} + k_t v_t^T,    y_t = scale q_t S_t
 
-for each head, S being K x V, from an initial state. With gs_t the gradient of S_t,
+for each head, where S is a K x V matrix with a given initial value. With gs_t the gradient of S_t,
 
     gs_t = scale q_t gy_t^T + exp(g_{t+1}) gs_{t+1}
     gq_t = scale S_t gy_t,    gk_t = gs_t v_t,    gv_t = gs_t^T k_t
     gg_t = exp(g_t) <S_{t-1}, gs_t>
 
 The reference computes both in chunks (chunks.py), in float64; the rung `manual` is the recurrence.
-What is not finite in a token reaches no result of an earlier one, and no gradient of a later one.
+A non-finite token affects no result of an earlier token and no gradient of a later one.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from . import chunks, errors
 
 F32, F16, BF16 = FLOATS
 
-# Shapes (B, H, L, K). `v`: V where it differs; `decay`: of tokens (the default), of "heads",
-# "none", "resets" (some are -inf) or "strong" (a chunk's product is 0); `state`: an initial one, in
-# this dtype; `final`: the last one is wanted; `order`: heads behind tokens in memory.
+# Shapes (B, H, L, K). `v`: V if it differs; `decay`: of tokens (the default), of "heads", "none",
+# "resets" (some are -inf) or "strong" (a chunk's product is 0); `state`: the dtype of an initial
+# state; `final`: the last state is returned; `order`: heads after tokens in memory.
 BENCH = (
     ((4, 16, 8192, 128), {"label": "8k"}),
     ((1, 16, 32768, 128), {"label": "32k"}),
@@ -45,7 +45,7 @@ DECODE = (
 )
 
 
-SHORTEST = (1, 1, 70, 16)  # more than a chunk
+SHORTEST = (1, 1, 70, 16)  # more than one chunk
 STATES = {"decay": "resets", "state": "f32", "final": True}
 
 
@@ -112,7 +112,7 @@ def inputs(c: Case, device: str):
 
 
 def _operand(c: Case, name: str, shape, values: str, device: str) -> torch.Tensor:
-    """In the case's layout, or with the heads behind the tokens in memory."""
+    """A tensor in the layout of the case, or with the heads after the tokens in memory."""
     own = replace(c, shape=tuple(shape), values=values)
     if c.param("order") == "blhd":
         b, h, length, d = shape
@@ -122,7 +122,7 @@ def _operand(c: Case, name: str, shape, values: str, device: str) -> torch.Tenso
 
 
 def _decay(c: Case, device: str):
-    """Log decay, near 0 as models have it; of "heads" as RetNet's, expanded."""
+    """Log decay, near 0 as in models; for "heads" as in RetNet, expanded."""
     kind, shape = c.param("decay", "tokens"), c.shape[:3]
     if kind == "none":
         return None
@@ -181,8 +181,8 @@ def backward_cost(gy, gfinal, q, k, v, g, state, want_final, scale):
 
 
 def _flops(q, v, squares: int, states: int) -> int:
-    """In chunks of 64 tokens: products with the 32.5 earlier ones of a chunk on average, and with
-    states."""
+    """Operations with chunks of 64 tokens: products with the earlier tokens of a chunk, 32.5 on
+    average, and with states."""
     b, h, length, d = q.shape
     seen = min(length, chunks.CHUNK) + 1
     wide = (d + v.shape[3]) // 2
@@ -195,8 +195,8 @@ def noise(q, k, v, g, state, want_final, scale):
 
 
 def backward_noise(gy, gfinal, q, k, v, g, state, want_final, scale):
-    """gq is linear attention of gy, v, k; gk and gv are of v, gy, q and of k, q, gy, from the last
-    token to the first, where a token's decay is that of the one after it."""
+    """gq is linear attention of gy, v, k; gk and gv are linear attention of v, gy, q and of k, q,
+    gy, from the last token to the first, where the decay of a token is that of its successor."""
     dtype = q.dtype
     gy, q, k, v = _wide(gy * scale, q, k, v)
     of_gq, _ = errors.of_results(dtype, gy, v, k, g, None if state is None else state.mT)
@@ -220,7 +220,7 @@ def _wide(*tensors):
 
 
 def sharding(args, results):
-    """By batches and by heads."""
+    """Over batches and over heads."""
     for dim in (0, 1):
         if args["q"].shape[dim] > 1:
             given = (*args.items(), *results.items())

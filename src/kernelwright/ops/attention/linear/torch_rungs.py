@@ -1,4 +1,4 @@
-"""Linear attention in PyTorch: the recurrence, the masked square, chunks."""
+"""Linear attention in PyTorch: the recurrence, a masked square of scores, chunks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .spec import accumulated
 
 
 def manual(q, k, v, g, state, want_final, scale):
-    """The definition, a token at a time."""
+    """The definition, one token at a time."""
     states, _, (q, k, v), dtype = _recurrence(q, k, v, g, state)
     ys = [(q[:, :, t, None] @ s)[:, :, 0] * scale for t, s in enumerate(states[1:])]
     y = torch.stack(ys, 2) if ys else v[:, :, :0]
@@ -17,7 +17,7 @@ def manual(q, k, v, g, state, want_final, scale):
 
 
 def manual_backward(gy, gfinal, q, k, v, g, state, want_final, scale):
-    """The recurrence from the last token to the first, through states that are kept."""
+    """The recurrence from the last token to the first; the states are saved."""
     types = [t if t is None else t.dtype for t in (q, k, v, g, state)]
     states, decay, (q, k, v), _ = _recurrence(q, k, v, g, state)
     gy = gy.to(q.dtype) * scale
@@ -69,7 +69,7 @@ def _backward(gy, gfinal, q, k, v, g, state, scale, size):
 
 
 def _typed(found, types):
-    """Gradients in the dtypes of their arguments; empty for those that are absent."""
+    """Gradients in the dtypes of their arguments; empty tensors for absent arguments."""
     pairs = zip(found, types, strict=True)
     return tuple(t.new_empty(0, dtype=types[0]) if d is None else t.to(d) for t, d in pairs)
 

@@ -1,12 +1,12 @@
 """Chunks on tensor cores: states in one kernel, outputs of all chunks in another.
 
-Idea: a first kernel sums up log decay in each chunk. In the second a program has a block of a
-head's state in registers, in float32, and walks over the chunks: it writes the state and adds the
-chunk's k^T v, each row decayed to the chunk's end. In the third every chunk is a program: the state
-times q, decayed from the chunk's start, and masked scores times v.
-Traffic: q and y once, k and v twice, and a state for each chunk written once and read once.
-Over `native`: neither scores nor decays are in memory, and a state is not read to be updated.
-Limit: the second kernel has few programs, each waiting for its products in turn.
+Idea: a first kernel sums log decay in each chunk. In the second a program holds a block of a head's
+state in float32 registers and iterates over the chunks: it writes the state and adds the chunk's
+k^T v, with each row decayed to the end of the chunk. In the third every chunk is a program: q times
+the state, decayed from the start of the chunk, plus masked scores times v.
+Traffic: q and y once, k and v twice, and one state per chunk written once and read once.
+Compared with `native`: scores and decays are not in memory, and states are not read to be updated.
+Limit: the second kernel has few programs, each of which waits for one product after another.
 """
 
 import triton

@@ -1,12 +1,12 @@
-"""The backward in chunks: states again, gradients of states from the last chunk to the first.
+"""The backward in chunks: states recomputed, gradients of states from the last chunk to the first.
 
-Idea: the forward's kernel computes the state before each chunk again, and, walking the other way
-with q and gy, the gradient of the state behind each. A third kernel then has a chunk a program: its
-scores q k^T and pairs gy v^T once, from which, with the two states, come gq, gk, gv and the
-gradient of decay. That is a sum over all pairs j < t <= i, added up without a difference.
-Traffic: q, k, v, gy twice and the results once, two states for each chunk written and read.
-Over `native`: no square of scores is in memory; every gradient has one order of additions.
-Limit: seven products a block of columns in the third kernel, whose operands come from L2 again.
+Idea: the forward's kernel recomputes the state before each chunk; in the opposite direction it
+computes from q and gy the gradient of the state after each. A third kernel has one program per
+chunk: its scores q k^T and pairs gy v^T are computed once; with both states they give gq, gk, gv
+and the gradient of decay, a sum over all pairs j < t <= i that is computed without differences.
+Traffic: q, k, v, gy twice and the results once, two states per chunk written and read.
+Compared with `native`: no square of scores in memory; a fixed order of additions per gradient.
+Limit: seven products per block of columns in the third kernel, with operands from L2.
 """
 
 import triton
@@ -65,7 +65,7 @@ def chunk_gradients(
     decay = ratios(high, low, t, t, DECAY) * scale
     later = tl.zeros((CHUNK,), tl.float32)
     if DECAY:
-        # of pairs of j <= t and i > t, and so of the decay of token t + 1
+        # for pairs of j <= t and i > t, that is, for the decay of token t + 1
         upto = tl.cumsum(tl.where(j < i, scores * pairs * decay, 0.0), 1)
         later += tl.sum(tl.where(j < i, upto, 0.0), 0)
     scores = tl.where(j <= i, scores * decay, 0.0).to(states_ptr.dtype.element_ty)

@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def fits_scatter(gpu, keys, values, k, v, slots, kind, k_scale, v_scale):
 
 
 def splits_of(gpu, config, blocks: int, tokens: int) -> int:
-    """Programs that share a sequence: enough to fill the machine, each with a few tiles."""
+    """The number of programs that share a sequence: enough to fill the GPU, with several tiles
+    each."""
     wanted = cdiv(config["waves"] * gpu.sms, max(blocks, 1))
     return max(1, min(wanted, cdiv(tokens, 2 * config["cols"]), MOST_SPLITS))
 

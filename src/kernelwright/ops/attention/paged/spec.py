@@ -1,13 +1,14 @@
-"""Decoding: the mathematics of attention over a cache of keys and values in pages.
+"""Decoding: the mathematics of attention with a paged cache of keys and values.
 
-A cache is (pages, page size, heads, head size), for keys and for values. A sequence's token t is in
-slot t % page of the page that its row of the table names at t // page. One query for each sequence
-attends to the `length` tokens that the sequence has so far:
+A cache is (pages, page size, heads, head size), one for keys and one for values. Token t of a
+sequence is in slot t % page of the page in column t // page of the sequence's row of the table. One
+query per sequence attends to the `length` tokens that the sequence has so far:
 
     y = softmax(scale q (k_scale k)^T) (v_scale v),    lse = log(sum(exp(s)))
 
-A sequence without tokens has y = 0 and lse = -inf. `cache_update` writes new tokens to slots, which
-count through the pages; a negative slot is passed over. 8-bit caches hold x / scale, rounded.
+For a sequence without tokens y = 0 and lse = -inf. `cache_update` writes new tokens to slots, which
+are numbered across the pages; a token with a negative slot is skipped. 8-bit caches store x /
+scale, rounded.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from kernelwright.contract.rounding import U, root_levels
 F32, F16, BF16 = FLOATS
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 CACHES = {"e4m3": E4M3, "e5m2": E5M2, "int8": torch.int8}
-SCALE_8 = {"e4m3": 0.01, "e5m2": 0.01, "int8": 0.03}  # of the 8-bit caches in cases
+SCALE_8 = {"e4m3": 0.01, "e5m2": 0.01, "int8": 0.03}  # scales of the 8-bit caches in cases
 
-# Shapes (B, H, D). `hk`: heads of the cache, `page` its page size, `s`: the longest sequence.
+# Shapes (B, H, D). `hk`: heads of the cache, `page`: its page size, `s`: longest sequence.
 BENCH = (
     ((16, 32, 128), {"hk": 8, "page": 16, "s": 8192}),
     ((16, 32, 128), {"hk": 8, "page": 64, "s": 8192}),
@@ -78,8 +79,8 @@ def reference(q, k, v, table, lengths, scale, k_scale, v_scale):
 
 
 def _tokens(cache, table, q):
-    """(B, heads, tokens, head size) of each sequence, in q's dtype. What the table names beyond a
-    sequence's last page is not looked at by kernels, so that it may be anything."""
+    """(B, heads, tokens, head size) of each sequence, in q's dtype. Kernels do not read table
+    entries after a sequence's last page, so these may have any value."""
     pages = cache[table.long().clamp(0, max(cache.shape[0] - 1, 0))]
     return pages.flatten(1, 2).transpose(1, 2).to(q.dtype)
 
@@ -112,7 +113,7 @@ def _cache(c: Case, name: str, shape, kind: str | None, device: str):
 
 
 def quantized(t, scale: float, dtype: torch.dtype):
-    """t / scale in an 8-bit type, at most its largest number."""
+    """t / scale in an 8-bit type, clamped to its largest number."""
     info = torch.iinfo(dtype) if dtype == torch.int8 else torch.finfo(dtype)
     x = t.to(torch.promote_types(t.dtype, torch.float32)) / scale
     x = x.round() if dtype == torch.int8 else x
@@ -120,7 +121,7 @@ def quantized(t, scale: float, dtype: torch.dtype):
 
 
 def _places(c: Case, b: int, each: int, s: int, device: str):
-    """Pages in random order, and lengths up to s, of which the first sequence has 0."""
+    """Pages in random order, and lengths up to s; the length of the first sequence is 0."""
     table = torch.empty((b, each), dtype=torch.int32, device=device)
     lengths = torch.empty(b, dtype=torch.int32, device=device)
     if device != "meta" and b:
@@ -143,7 +144,7 @@ def outputs(q, k, v, table, lengths, scale, k_scale, v_scale):
 
 
 def cost(q, k, v, table, lengths, scale, k_scale, v_scale):
-    """Every sequence as long as its row of the table."""
+    """The cost if every sequence fills its row of the table."""
     tokens = table.numel() * k.shape[1]
     of_cache = [tokens * t.shape[2] * t.shape[3] * t.dtype.itemsize for t in (k, v)]
     products = 2 * tokens * q.shape[1] * (k.shape[3] + v.shape[3])
@@ -155,7 +156,7 @@ def cost(q, k, v, table, lengths, scale, k_scale, v_scale):
 
 
 def noise(q, k, v, table, lengths, scale, k_scale, v_scale):
-    """As of attention: a weight errs by its score's error and, in 16 bits, by its rounding."""
+    """As in attention: the error of a weight is that of its score and, in 16 bits, its rounding."""
     wide = q.double()
     keys, values = (_tokens(t, table, wide) for t in (k, v))
     _, lse = reference(wide, k, v, table, lengths, scale, k_scale, v_scale)
@@ -175,7 +176,7 @@ def noise(q, k, v, table, lengths, scale, k_scale, v_scale):
 
 
 def sharding(args, results):
-    """By sequences; by heads where each head of q has its own in the cache."""
+    """Over sequences; over heads if each head of q has its own head in the cache."""
     if args["q"].shape[0] > 1:
         yield {"q": 0, "k": None, "v": None, "table": 0, "lengths": 0, "y": 0, "lse": 0}
     if args["q"].shape[1] == args["k"].shape[2] > 1:
@@ -222,7 +223,7 @@ def update_reference(keys, values, k, v, slots, kind, k_scale, v_scale):
 
 
 def stored(t, cache, kind: str, scale: float):
-    """New tokens as a cache holds them; of float8 types, their bits."""
+    """New tokens in the dtype of the cache; for float8 types, their bits."""
     return quantized(t, scale, CACHES[kind]).view(cache.dtype) if kind else t.to(cache.dtype)
 
 
@@ -250,7 +251,7 @@ def update_inputs(c: Case, device: str):
 
 
 def bits(cache):
-    """float8 elements as their bits: PyTorch compares and copies those everywhere."""
+    """float8 elements as bits, which PyTorch can compare and copy on every device."""
     return cache.view(torch.uint8) if cache.dtype in (E4M3, E5M2) else cache
 
 

@@ -1,4 +1,5 @@
-"""Decoding in PyTorch: pages gathered into a tensor, then the formula; index_put for new tokens."""
+"""Decoding in PyTorch: gathers pages to a tensor, then applies the formula; index_put for new
+tokens."""
 
 import torch
 
@@ -12,13 +13,13 @@ def manual(q, k, v, table, lengths, scale, k_scale, v_scale):
 
 
 def native(q, k, v, table, lengths, scale, k_scale, v_scale):
-    """PyTorch has no attention over pages."""
+    """PyTorch has no attention with a paged cache."""
     return manual(q, k, v, table, lengths, scale, k_scale, v_scale)
 
 
 def native_update(keys, values, k, v, slots, kind, k_scale, v_scale):
-    """A token with a negative slot writes the first other token's values or, if there is no other,
-    the cache's present values: the number of such tokens is known on the GPU only."""
+    """A token with a negative slot writes the values of the first other token or, if there is none,
+    the cache's current values, because the number of such tokens is known only on the GPU."""
     kept = slots >= 0
     chosen = torch.arange(slots.shape[0], device=slots.device)
     if slots.shape[0]:

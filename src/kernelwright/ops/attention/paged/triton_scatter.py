@@ -1,11 +1,11 @@
 """New tokens to their slots: one token per program.
 
 Idea: a program reads a token's slot and copies its heads of keys and values, in 8 bits after a
-multiplication by the reciprocal scale; a negative slot copies nothing.
+multiplication by the reciprocal scale; for a negative slot it copies nothing.
 Traffic: new keys and values read once and written once.
-Over `native`: one kernel for two index_puts, a selection and, in 8 bits, three conversions; and the
-GPU is not waited for.
-Limit: at a decoding step's few tokens, the launch.
+Compared with `native`: one kernel instead of two index_puts, a selection and, in 8 bits, three
+conversions; and the host does not wait for the GPU.
+Limit: with the few tokens of a decoding step, the launch.
 """
 
 import triton
@@ -14,13 +14,13 @@ import triton.language as tl
 from kernelwright.contract import Launch, Plan, TritonKernel, f32, i64
 from kernelwright.contract.arithmetic import next_power_of_2
 
-# the largest numbers of 8-bit types, of which int8's is known by its value
+# the largest number of each 8-bit type, by which kernels recognise int8
 LARGEST = {"": 0.0, "int8": 127.0, "e4m3": 448.0, "e5m2": 57344.0}
 
 
 @triton.jit
 def converted(x, scale, dtype: tl.constexpr, LARGEST: tl.constexpr):
-    """x / scale as the cache stores it; NaN stays NaN in a float8."""
+    """x / scale in the cache's dtype; NaN remains NaN in float8."""
     if LARGEST == 0.0:
         y = x.to(dtype)
     else:
@@ -29,7 +29,7 @@ def converted(x, scale, dtype: tl.constexpr, LARGEST: tl.constexpr):
         y = tl.minimum(tl.maximum(y, low, propagate_nan=tl.PropagateNan.ALL), LARGEST,
                        propagate_nan=tl.PropagateNan.ALL)  # fmt: skip
         if LARGEST == 127.0:
-            y = ((y + 12582912.0) - 12582912.0).to(tl.int8)  # to nearest, ties to even
+            y = ((y + 12582912.0) - 12582912.0).to(tl.int8)  # round to nearest, ties to even
         elif LARGEST == 448.0:
             y = y.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
         else:

@@ -1,13 +1,13 @@
-"""Split keys, merge results (Flash-Decoding).
+"""Keys divided among programs, results merged (Flash-Decoding).
 
-Idea: one query gives a block nothing to share keys with, and one sequence too few blocks to fill a
-GPU. So the heads of q that share a head of the cache are the rows of a tile (16 at least, which
-tensor cores need), and each sequence's keys are split among several programs. Each leaves its
+Idea: one query per sequence cannot share keys with others, and few sequences give too few blocks.
+Therefore the heads of q that share a head of the cache are the rows of a tile (at least 16, for
+tensor cores), and the keys of each sequence are divided among several programs. Each writes its
 result, relative to its own maximum, and its log-sum-exp; a second kernel merges them. A tile of
-keys reads its pages from the table; where pages hold whole tiles that is one look-up.
-Traffic: the cache once, and for each split a result of float32, about a hundredth of it.
-Over `native`: it gathers the pages into a tensor first, and stores scores and weights.
-Limit: the cache's bytes; in 8 bits, their conversion.
+keys reads its pages from the table, in one look-up if pages hold whole tiles.
+Traffic: the cache once, and a float32 result per program, about a hundredth of it.
+Compared with `native`: that rung gathers pages to a tensor and stores scores and weights.
+Limit: the bytes of the cache; in 8 bits, their conversion.
 """
 
 import torch
@@ -28,7 +28,7 @@ def tile(
     cache_ptr, table_ptr, first, length, page_stride, row_stride, PAGE: tl.constexpr,
     COLS: tl.constexpr, D: tl.constexpr, D2: tl.constexpr,
 ):  # fmt: skip
-    """(COLS, D2) of tokens from `first` on, zeros beyond the sequence and the head."""
+    """(COLS, D2) of tokens from `first` on, with zeros past the sequence and the head."""
     token, d = first + tl.arange(0, COLS), tl.arange(0, D2)[None, :]
     inside = token < length
     if PAGE % COLS == 0:
@@ -100,7 +100,7 @@ def paged_merge(
     part_ptr, part_lse_ptr, y_ptr, lse_ptr, splits, v_scale,
     DV: tl.constexpr, DV2: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
-    """The splits of one head, weighted by exp(lse of the split - lse of all)."""
+    """Sums the partial results of one head, weighted by exp(lse of the part - lse of all)."""
     head = tl.program_id(0).to(tl.int64)
     split, dv = tl.arange(0, SPLITS), tl.arange(0, DV2)
     part = tl.load(part_lse_ptr + head * splits + split, mask=split < splits, other=float("-inf"))

@@ -19,7 +19,8 @@ _NATIVE = "PyTorch's cuDNN or FlashAttention-2 kernels, otherwise the formula"
 
 
 def _pytorch_backward() -> tuple[Rung, ...]:
-    """FlashAttention-2 accumulates the gradients of queries with atomics."""
+    """The rung `native` with FlashAttention-2, which adds up the gradients of queries with
+    atomics."""
     manual, native = rungs.pytorch("_backward", native=_NATIVE, compiled=None)
     return manual, replace(native, deterministic=False)
 
@@ -226,7 +227,7 @@ def _four(t: torch.Tensor, batch: tuple[int, ...], heads: int) -> torch.Tensor:
 
 
 def _mask(mask, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
-    """(B or 1, heads or 1, L, S), expanded where its memory repeats."""
+    """(B or 1, heads or 1, L, S), expanded along dimensions that it lacks."""
     arguments.tensor("attn_mask", mask)
     if mask.dtype not in (torch.bool, torch.float32, dtype):
         raise TypeError(f"attn_mask: must be boolean, float32 or {dtype}, is {mask.dtype}")

@@ -1,4 +1,4 @@
-"""A call of attention as kernels see it: sizes, strides, and arguments that may be absent."""
+"""A call of attention in the form that kernels take: sizes, strides, and optional arguments."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Call:
     """The specs of a call, forward or backward.
 
     Attributes:
-        b, h, length, d: sizes of q. s, hk, dv: keys, heads of k and v, head size of v.
-        group: heads of q for each head of k and v.
+        b, h, length, d: sizes of q. s: number of keys. hk: heads of k and v. dv: head size of v.
+        group: heads of q per head of k and v.
         specs: of every tensor, results included, by name.
     """
 
@@ -33,8 +33,8 @@ class Call:
         self.specs = {**args, **made}
 
     def strides(self, *names: str) -> tuple[Scalar, ...]:
-        """Elements from one batch, head and row to the next, as Triton kernels take them. A row's
-        is an int32 where a tile of rows does not reach beyond one."""
+        """Elements between batches, heads and rows, as Triton kernels take them. The stride of rows
+        is an int32 if offsets within a tile of rows fit in one."""
         return tuple(x for name in names for x in self._strides(self.specs[name]))
 
     def _strides(self, t) -> tuple[Scalar, ...]:
@@ -42,7 +42,7 @@ class Call:
         return i64(b), i64(h), i32(row) if abs(row) < 2**22 else i64(row)
 
     def columns(self, *names: str) -> dict[str, int]:
-        """Elements from one column to the next, which Triton kernels are specialised on."""
+        """Elements between columns, on which Triton kernels are specialised."""
         specs = {name: self.specs[name] for name in names}
         return {
             f"{name.upper()}_COL": t.stride(3) if t.shape[3] > 1 else 1 for name, t in specs.items()
@@ -54,7 +54,7 @@ class Call:
 
     @property
     def mask_strides(self) -> tuple[Scalar, ...]:
-        """All four; 0 along a dimension that the mask does not have."""
+        """All four strides of the mask; 0 along dimensions that it does not have."""
         if self.mask is None:
             return (i64(0),) * 4
         shape, strides = self.mask.shape, self.mask.stride()
@@ -66,7 +66,7 @@ class Call:
 
     @property
     def options(self) -> dict[str, int | bool]:
-        """What Triton kernels are specialised on."""
+        """The constants on which Triton kernels are specialised."""
         mask = self.mask
         kind = 0 if mask is None else 1 if str(mask.dtype) == "torch.bool" else 2
         return {

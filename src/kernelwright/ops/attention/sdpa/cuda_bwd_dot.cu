@@ -1,8 +1,8 @@
-// What the backward's kernels need of each query: D = sum(gy y), and lse to base 2.
+// Values per query that the backward's kernels need: D = sum(gy y), and lse to base 2.
 //
-// Idea: sixteen threads share a query, a vector of 16 bytes each. Rows are padded to whole tiles,
-// so that tiles are copied without bounds: a query that does not exist, or that sees no key, has an
-// lse of infinity, with which every weight is 0.
+// Idea: sixteen threads share a query, with one 16-byte vector each. Rows are padded to whole
+// tiles, so that tiles are copied without bounds checks: a query that does not exist, or that sees
+// no key, has an lse of infinity, with which every weight is 0.
 // Traffic: gy and y read once.
 #include "kw/reduce.cuh"
 #include "kw/row.cuh"

@@ -3,10 +3,10 @@
 // Idea: each of four warps has 16 queries and every key (split-Q), so that warps exchange nothing.
 // The scores that mma.sync computes have the layout of its left operand, so weights are rounded in
 // place and multiply values directly from registers. cp.async copies tiles of keys and values while
-// the previous tile is processed; units of 16 bytes are permuted by their row, so that ldmatrix has
-// no bank conflicts. Traffic: q and y once, k and v once for each 64 queries, out of L2. Over
-// `cuda_tiled`: tensor cores, no pass of the weights through shared memory. Limit: mma.sync, and
-// products that wait for the exponentials of their own warp.
+// the previous tile is processed; 16-byte units are permuted by their row: no bank conflicts.
+// Traffic: q and y once, k and v once per 64 queries, from L2.
+// Compared with `cuda_tiled`: tensor cores, and the weights do not go through shared memory.
+// Limit: mma.sync, and products that wait for the exponentials of their own warp.
 #include "../../matmul/gemm/mma.cuh"
 #include "call.cuh"
 #include "kw/async.cuh"
@@ -21,7 +21,7 @@ template <typename T, int ROWS, int D> struct Tile {
   static __device__ __forceinline__ int place(int row, int unit) {
     return 2 * D * row + 16 * (unit ^ row % 8);
   }
-  // Rows from `first` on of `rows` x `wide` elements; zeros outside.
+  // Copies rows from `first` on, of `rows` x `wide` elements; zeros outside.
   static __device__ __forceinline__ void copy(char *shared, const T *from, long long next,
                                               int first, int rows, int wide) {
 #pragma unroll
@@ -33,8 +33,8 @@ template <typename T, int ROWS, int D> struct Tile {
                             inside ? 16 : 0);
     }
   }
-  // Blocks of 8 x 8 at (row, unit), (row + 8, unit), (row, unit + 1), (row + 8, unit + 1), or with
-  // the second and third exchanged if UNITS_FIRST.
+  // Loads blocks of 8 x 8 at (row, unit), (row + 8, unit), (row, unit + 1), (row + 8, unit + 1), or
+  // with the second and third exchanged if UNITS_FIRST.
   template <bool TURNED, bool UNITS_FIRST>
   static __device__ __forceinline__ void load(unsigned (&x)[4], const char *shared, int row,
                                               int unit) {
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
   y += c.y.at(head, c.heads, 1);
 
   const int tiles = (c.seen<CAUSAL>(first_row + kRows - 1) + COLS - 1) / COLS;
-  const int whole = c.seen<CAUSAL>(first_row) / COLS;  // tiles that every query sees
+  const int whole = c.seen<CAUSAL>(first_row) / COLS;  // tiles that every query sees completely
   const auto copy = [&](int tile) {
     if (tile < tiles) {
       char *to = ring + tile % 2 * 2 * Keys::kBytes;

@@ -2,11 +2,11 @@
 //
 // Idea: the formula. A thread computes one score; a warp converts a row of scores to weights; a
 // thread computes one element of the result.
-// Traffic: L x S float32 scores for each head are written, read, written and read again, and each
-// kernel reads its operands L or S times, from cache. At L = S = 8192 the scores of a head are 256
-// MiB; q, k, v and y are 8 MiB together.
-// Over `manual`: four passes over the scores instead of eight.
-// Limit: those passes, and products without tensor cores.
+// Traffic: L x S float32 scores per head are written, read, written and read again, and each kernel
+// reads its operands L or S times, from cache. At L = S = 8192 the scores of a head are 256 MiB; q,
+// k, v and y are 8 MiB together.
+// Compared with `manual`: four passes over the scores instead of eight.
+// Limit: these passes, and products without tensor cores.
 #include "call.cuh"
 #include "kw/reduce.cuh"
 

@@ -1,17 +1,18 @@
 // One kernel: a block of queries iterates over tiles of keys.
 //
 // Idea: four threads share a query, each with a quarter of its elements and of its result in
-// registers. A tile of keys and values is in shared memory; from its scores come a new maximum and
-// a new sum, and the result so far is rescaled to them (online softmax). No score leaves the chip.
-// Traffic: q read and y written once, k and v once for each 32 queries.
-// Over `cuda_staged`: the L x S scores are not stored; only the operands move through memory.
-// Limit: multiply-adds of float32, and a shared-memory read for each of them.
+// registers. A tile of keys and values is in shared memory; its scores give a new maximum and a new
+// sum, to which the result so far is rescaled (online softmax). No score is written to global
+// memory.
+// Traffic: q read and y written once, k and v once per 32 queries.
+// Compared with `cuda_staged`: the L x S scores are not stored; only the operands are moved.
+// Limit: float32 multiply-adds, and one read of shared memory for each of them.
 #include "call.cuh"
 #include "kw/reduce.cuh"
 
 constexpr int kRows = 32, kKeys = 32, kShare = 4, kThreads = kRows * kShare;
 
-// PER: elements of a head for each of the four threads, d and dv being at most 4 PER.
+// PER: elements of a head for each of the four threads; d and dv are at most 4 PER.
 template <typename T, int PER, bool CAUSAL>
 __global__ void __launch_bounds__(kThreads)
     attention_tiled(const T *q, const T *k, const T *v, T *y, float *lse, attention::Call c,
@@ -33,7 +34,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   const int last = c.seen<CAUSAL>(min(top_row + kRows, c.length) - 1);
   for (int first = 0; first < last; first += kKeys) {
-    __syncthreads();  // the tile before has been read
+    __syncthreads();  // the previous tile has been read
     for (int i = threadIdx.x; i < kKeys * PER * kShare; i += kThreads) {
       const int j = i / (PER * kShare), x = i % (PER * kShare);
       const long long col = first + j;

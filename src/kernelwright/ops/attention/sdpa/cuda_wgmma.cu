@@ -3,11 +3,11 @@
 // Idea: each of two warp groups has 64 queries. While one converts scores to weights, the other
 // uses the tensor cores; named barriers make them alternate. Within a group, the scores of a tile
 // of keys are computed together with the product of the previous tile's weights and values, so no
-// product waits for its own exponentials. Weights go from registers into wgmma. One warp fills
-// rings of keys and of values by TMA and gives up registers to the others. Traffic: q and y once, k
-// and v once for each 128 queries, out of L2. Over `cuda_mma`: wgmma, and exponentials that cost no
-// time of the tensor cores. Limit: at head size 64 the exponentials themselves, 4 for each clock of
-// a quarter multiprocessor.
+// product waits for its own exponentials. Weights go from registers to wgmma. One warp fills rings
+// of keys and values by TMA and gives its spare registers to the others.
+// Traffic: q and y once, k and v once per 128 queries, from L2.
+// Compared with `cuda_mma`: wgmma, and exponentials that overlap with the tensor cores.
+// Limit: at head size 64 the exponentials, 4 per clock on a quarter of a multiprocessor.
 #include "hopper/store.cuh"
 
 constexpr int kGroupRows = 64, kRows = 2 * kGroupRows;
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(3 * kw::kWarpGroup, 1)
     if (threadIdx.x % 4 == 0 && row + 8 * h < length)
       lse[static_cast<long long>(nth) * length + row + 8 * h] = softmax.lse(h);
 
-  // through the group's own queries
+  // through the shared memory of the group's own queries
   attention::store_rows<T, Queries::kBox>(y, scale_of, queries + turn * kGroupRows * 128, y_map,
                                           {0, group_row, head, batch}, 1 + turn);
 }

@@ -1,14 +1,14 @@
 // gk and gv on Hopper: a block keeps its keys and iterates over queries.
 //
-// Idea: scores are computed keys first, S^T = k q^T and dP^T = v gy^T, so that weights and dS come
-// out of the tensor cores in the order in which they multiply gy and q, from registers:
-// gv += P^T gy, gk += dS^T q. The gradients of a tile and the scores of the next are issued
-// together; exponentials are taken while dP is computed, differences while the other of two warp
-// groups, each with 64 keys, multiplies. A third loads. Heads that share k and v are processed one
-// after another: no atomics, a fixed order.
-// Traffic: k, v, gk and gv once; q and gy once for each 128 keys, out of L2.
-// Limit: 128 sums and 64 scores a thread leave registers for tiles of 64 queries only, whose
-// products read as many bytes of shared memory a clock as there are.
+// Idea: scores are computed with keys as rows, S^T = k q^T and dP^T = v gy^T, so that weights and
+// dS are in the registers where they multiply gy and q: gv += P^T gy, gk += dS^T q. The gradients
+// of a tile and the scores of the next are issued together; exponentials overlap with dP,
+// differences with the products of the other warp group. Two groups have 64 keys each; a third
+// loads. Heads that share k and v are processed in order: no atomics, deterministic.
+// Traffic: k, v, gk and gv once; q and gy once per 128 keys, from L2.
+// Compared with `triton_flash`: products and exponentials overlap.
+// Limit: 128 sums and 64 scores per thread leave registers for tiles of only 64 queries, whose
+// products need the full bandwidth of shared memory.
 #include "hopper/store.cuh"
 
 constexpr int kGroupKeys = 64, kKeys = 2 * kGroupKeys, kQueries = 64;
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(3 * kw::kWarpGroup, 1)
   if (threadIdx.x == 0) {
     kv_full.init(1);
     for (int i = 0; i < STAGES; i++)
-      full[i].init(1), empty[i].init(8);  // of each warp, which reads `of_queries`
+      full[i].init(1), empty[i].init(8);  // one arrival per warp that reads `of_queries`
     kw::fence_barrier_init();
   }
   __syncthreads();
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(3 * kw::kWarpGroup, 1)
   };
 
   const int each = tiles - first, count = group * each;
-  const auto weigh = [&](int n) {  // scores of tile n become weights and dS
+  const auto weigh = [&](int n) {  // converts the scores of tile n to weights and dS
     const int row = (first + n % each) * kQueries;
     kw::wgmma_wait<0>();
     kw::pin(s);
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(3 * kw::kWarpGroup, 1)
   kw::pin(gk);
   kw::pin(gv);
 
-  // through the group's own keys and values
+  // through the shared memory of the group's own keys and values
   const float one[2] = {1.0f, 1.0f}, scales[2] = {scale, scale};
   const unsigned own = share * kGroupKeys * 128;
   const kw::Corner to = {0, group_key, shared_head, batch};

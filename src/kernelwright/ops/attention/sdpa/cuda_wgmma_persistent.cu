@@ -1,19 +1,21 @@
 // A block iterates over many blocks of queries.
 //
-// Idea: as cuda_wgmma.cu, but one block for each multiprocessor, so that keys, values and queries
-// of the next tile are loaded while the last values of this one are added up, and results leave
-// through a buffer of their own. If `causal` makes tiles unequal, they are assigned from the
-// longest to the shortest, back and forth, so that all blocks have equal work. With heads of 64,
-// whose exponentials take as long as the products, three warp groups take turns instead of two.
-// Traffic: as there. Why: of a tile of 512 keys, a launch and an empty pipeline are a third. Limit:
-// products and exponentials overlap by a few instructions less than they could.
+// Idea: as `cuda_wgmma`, but with one block per multiprocessor, so that keys, values and queries of
+// the next tile are loaded during the last product of this one, and results are stored through a
+// separate buffer. If `causal` makes tiles unequal, they are assigned from the longest to the
+// shortest, back and forth, so that all blocks have equal work. With heads of 64, whose
+// exponentials take as long as the products, three warp groups alternate instead of two.
+// Traffic: as there.
+// Compared with `cuda_wgmma`: for a tile of 512 keys, the launch and the empty pipeline are a
+// third.
+// Limit: products and exponentials overlap by a few instructions less than they could.
 #include "hopper/row_store.cuh"
 
 constexpr int kGroupRows = 64;
 
 // The n-th tile of a block: a block of queries of a head.
 template <bool CAUSAL> struct Deal {
-  int blocks, heads;  // blocks of queries of a head, heads of all batches
+  int blocks, heads;  // blocks of queries per head, heads of all batches
   __device__ __forceinline__ int tile(int n) const {
     const int in_round = n % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
     return n * static_cast<int>(gridDim.x) + in_round;
@@ -103,7 +105,7 @@ __global__ void __launch_bounds__((1 + GROUPS) * kw::kWarpGroup, 1)
     const int group_row = deal.block(n) * kRows + turn * kGroupRows, nth = deal.head(n);
     const int row = group_row + threadIdx.x % kw::kWarpGroup / 32 * 16 + threadIdx.x % 32 / 4;
     const int tiles = tiles_of(deal.block(n) * kRows);
-    const int whole = (CAUSAL ? min(keys, group_row + 1) : keys) / COLS;  // seen by all rows
+    const int whole = (CAUSAL ? min(keys, group_row + 1) : keys) / COLS;  // tiles seen by all rows
     float s[COLS / 2], y[D / 2] = {}, fade[2];
     unsigned weights[COLS / 4];
     attention::OnlineSoftmax softmax{scale == 0.0f ? 1e-38f : scale * 1.4426950408889634f};

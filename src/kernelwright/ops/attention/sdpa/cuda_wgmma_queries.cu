@@ -1,11 +1,12 @@
 // gq on Hopper: a block keeps its queries and iterates over keys.
 //
-// Idea: S = q k^T and dP = gy v^T are computed again, dS stays in registers and multiplies k:
-// gq += dS k. The exponentials are taken while dP is computed, and one of the two warp groups'
-// differences while the other's products run; a third warp group loads. A separate kernel adds gq
-// in a fixed order; the kernel of gk and gv would need atomics.
-// Traffic: q, gy and gq once; k and v once for each 128 queries, out of L2.
-// Limit: two products of the five that a backward needs are computed a second time.
+// Idea: S = q k^T and dP = gy v^T are recomputed; dS stays in registers and multiplies k: gq += dS
+// k. Exponentials overlap with dP, and the differences of one of two warp groups with the products
+// of the other; a third warp group loads. A separate kernel for gq adds in a fixed order; the
+// kernel of gk and gv would need atomics.
+// Traffic: q, gy and gq once; k and v once per 128 queries, from L2.
+// Compared with `triton_flash`: products and exponentials overlap.
+// Limit: two of the five products that a backward needs are computed a second time.
 #include "hopper/store.cuh"
 
 constexpr int kGroupRows = 64, kRows = 2 * kGroupRows;
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(3 * kw::kWarpGroup, 1)
   unsigned ds[COLS / 4];
 
   q_full.wait(0);
-  int before = -1;  // the stage that products may still read
+  int before = -1;  // the stage that products may still be reading
   const auto step = [&](int tile, bool edge) {
     const unsigned of_k = ring + at.stage * 2 * Keys::kBytes, of_v = of_k + Keys::kBytes;
     full[at.stage].wait(at.parity);
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(3 * kw::kWarpGroup, 1)
   kw::wgmma_wait<0>();
   kw::pin(gq);
 
-  // through the group's own queries
+  // through the shared memory of the group's own queries
   const float scales[2] = {scale, scale};
   attention::store_rows<T, Queries::kBox>(gq, scales, of_q + share * kGroupRows * 128, gq_map,
                                           {0, group_row, head, batch}, 1 + share);

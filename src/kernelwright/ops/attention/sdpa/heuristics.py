@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from kernelwright.contract import TensorSpec
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.eligibility import kind, unsupported_dtype
 
-WIDEST = 256  # head size
-LONG_NARROW, LONG_CAUSAL = 1024, 8192  # keys from which on our Hopper rung is the faster
-MOST = 2**31 - 512  # of rows or keys: tiles reach beyond the last
+WIDEST = 256  # largest head size
+LONG_NARROW, LONG_CAUSAL = 1024, 8192  # number of keys from which on our Hopper rung is faster
+MOST = 2**31 - 512  # maximum number of rows or keys: tiles extend past the last
 
 FORWARD_CONFIGS = (
     {"rows": 128, "cols": 64, "warps": 8, "stages": 3},
@@ -22,7 +22,7 @@ BACKWARD_CONFIGS = ({"many": 128, "few": 64, "warps": 8, "stages": 2},)
 
 
 def fits(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more):
-    """Why kernels do not take a call, or None."""
+    """Why kernels do not support a call, or None."""
     for name, t in {"q": q, "k": k, "v": v, **more}.items():
         if name == "lse":
             continue
@@ -45,7 +45,7 @@ def fits_triton(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more):
 
 
 def fits_plain(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more):
-    """Neither a mask nor dropped weights."""
+    """Requirements of rungs without masks and dropout."""
     if mask is not None:
         return "mask: only `causal` is supported"
     if seed is not None:
@@ -68,7 +68,7 @@ def _wider(q, v, most: int = 128) -> str | None:
 
 
 def fits_vectors(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more):
-    """Rows of 16-bit elements that are loaded 16 bytes at a time."""
+    """Requirements of rungs that load rows of 16-bit elements 16 bytes at a time."""
     if q.dtype not in (torch.bfloat16, torch.float16):
         return f"{q.dtype} is not bfloat16 or float16"
     for name, t in {"q": q, "k": k, "v": v, **more}.items():
@@ -78,7 +78,7 @@ def fits_vectors(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more):
 
 
 def _off_vectors(t: TensorSpec) -> str | None:
-    """Why a tensor is not read 16 bytes of a row at a time."""
+    """Why the rows of a tensor cannot be read 16 bytes at a time."""
     if t.align < 16:
         return "its memory starts off a 16-byte boundary"
     if t.stride(3) != 1 and t.shape[3] > 1:
@@ -92,15 +92,15 @@ def _off_vectors(t: TensorSpec) -> str | None:
 
 
 def choose_forward(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
-    """Fewer keys at a time where heads are narrow, and fewer warps where they are causal too."""
+    """Fewer keys at a time if heads are narrow, and also fewer warps if they are causal."""
     if max(q.shape[3], v.shape[3]) > 64:
         return FORWARD_CONFIGS[1]
     return FORWARD_CONFIGS[2 if causal else 0]
 
 
 def order(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
-    """cuDNN, which `native` is on Hopper, is the faster one of short sequences, longer ones where
-    they are causal; where PyTorch has the formula only, with scores in memory, Triton."""
+    """On Hopper `native` is cuDNN, which is faster for short sequences, and for longer ones if they
+    are causal. Triton is used if PyTorch only has the formula, with scores in memory."""
     if q.dtype.itemsize != 2:
         return ()
     narrow = max(q.shape[3], v.shape[3]) <= 64
@@ -120,15 +120,15 @@ def order_backward(gpu, gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scal
 
 
 def _formula(q, k, v, mask, seed) -> bool:
-    """Whether PyTorch's fused kernels do not take a call, and `native` is the formula."""
+    """Whether `native` is the formula, because PyTorch's fused kernels do not support a call."""
     if mask is not None or seed is not None or q.shape[3] != v.shape[3]:
         return True
     return q.shape[3] > 256 or any(_off_vectors(t) is not None for t in (q, k, v))
 
 
 def bucket(q, k, v, mask, seed, causal, mask_grad, scale, p, **more):
-    """Key of a call in the tuned table: dtype, head size, queries and keys and heads by powers of
-    two, what is masked."""
+    """Key of a call in the tuned table: dtype, head size, queries, keys and heads by powers of two,
+    and the kind of masking."""
     options = ("causal" if causal else "full") + ("/mask" if mask is not None else "")
     options += "/drop" if seed is not None else ""
     sizes = (q.shape[2], k.shape[2], q.shape[0] * q.shape[1])

@@ -1,7 +1,7 @@
-"""Which calls the rungs for Hopper's tensor cores take, and their configs. Imports no kernel
+"""Which calls the rungs for Hopper's tensor cores support, and their configs. Imports no kernel
 language.
 
-A config's numbers: a tile is `cols` keys, `stages` tiles of keys and of values are in flight.
+The numbers of a config: a tile is `cols` keys; `stages` tiles of keys and of values are in flight.
 """
 
 from __future__ import annotations
@@ -12,39 +12,39 @@ from kernelwright.contract.arithmetic import cdiv
 from .heuristics import fits_mma
 
 BOX = 64  # columns of a box: 128 bytes
-GROUP_ROWS, ROWS = 64, 128  # queries of a warp group, and of a block
+GROUP_ROWS, ROWS = 64, 128  # queries per warp group, and per block
 
 WGMMA_CONFIGS = (
     {"cols": 128, "stages": 2},
     {"cols": 160, "stages": 2},
 )
-#: `groups`: warp groups that multiply.
+#: `groups`: number of warp groups that multiply.
 PERSISTENT_CONFIGS = (
     {"cols": 128, "groups": 2},
     {"cols": 160, "groups": 2},
     {"cols": 128, "groups": 3},
     {"cols": 96, "groups": 3},
 )
-#: Stages of the kernel of gk and gv (`queries`) and of that of gq (`keys`), whose tiles have `cols`
-#: keys.
+#: Stages of the kernel of gk and gv (`queries`) and of the kernel of gq (`keys`), whose tiles have
+#: `cols` keys.
 BACKWARD_CONFIGS = ({"queries": 3, "keys": 2, "cols": 96}, {"queries": 2, "keys": 3, "cols": 64})
 
 
 def wide(d: int, dv: int) -> int:
-    """The head size of the kernel that takes heads of d and dv: what is beyond them is zero."""
+    """The head size of the kernel for heads of d and dv elements, which are padded with zeros."""
     return max(64, 128 * cdiv(max(d, dv), 128)) if max(d, dv) > 64 else 64
 
 
 def persistent_tile(config: Config, d: int, causal: bool) -> tuple[int, int]:
-    """(warp groups, keys of a tile): three groups have no registers for heads of 128, nor for 128
-    keys and their causal mask."""
+    """(warp groups, keys per tile): three groups have too few registers for heads of 128, and for
+    128 keys with a causal mask."""
     if config["groups"] == 2 or d > 64:
         return 2, config["cols"]
     return 3, min(config["cols"], 96) if causal else config["cols"]
 
 
 def rows_map(name: str, t: TensorSpec, rows: int) -> TensorMap:
-    """Of (B, H, rows, columns), by boxes of `rows` rows and 64 columns."""
+    """The map of (B, H, rows, columns), in boxes of `rows` rows and 64 columns."""
     strides = tuple(
         16 if n == 1 else s * t.itemsize
         for n, s in zip(reversed(t.shape[:3]), reversed(t.strides[:3]), strict=True)
@@ -59,6 +59,6 @@ def fits(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more):
 
 
 def choose_persistent(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
-    """Three warp groups where exponentials take as long as products and tiles have 128 keys."""
+    """Three warp groups if exponentials take as long as products and tiles have 128 keys."""
     narrow = wide(q.shape[3], v.shape[3]) == 64
     return PERSISTENT_CONFIGS[2 if narrow and not causal else 0]

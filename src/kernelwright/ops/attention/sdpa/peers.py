@@ -1,7 +1,7 @@
-"""Attention elsewhere: torch's backends by themselves, and flex_attention compiled.
+"""Peers of attention: each of torch's backends, and compiled flex_attention.
 
-PyTorch chooses one of the backends for a call; the rung `native` is FlashAttention-2 where that
-takes a call.
+PyTorch selects one of the backends for a call; the rung `native` is FlashAttention-2 if that
+backend supports the call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-// Online softmax of a warp group's 64 rows of scores, as wgmma leaves them in registers: register
-// 4 j + 2 h + i of a thread is row lane / 4 + 8 h of its warp's 16 and column 8 j + 2 (lane % 4) +
-// i. The four threads of a row share its maximum; each keeps a sum of its own columns.
+// Online softmax of a warp group's 64 rows of scores, in the register layout of wgmma: register 4 j
+// + 2 h + i of a thread is row lane / 4 + 8 h of its warp's 16 rows and column 8 j + 2 (lane % 4) +
+// i. The four threads of a row share its maximum; each keeps the sum of its own columns.
 #pragma once
 #include "kw/math.cuh"
 #include "kw/reduce.cuh"
@@ -8,7 +8,7 @@
 
 namespace attention {
 
-// Two values of 16 bits in a register.
+// Two 16-bit values in a register.
 template <typename T> __device__ __forceinline__ unsigned pack(float a, float b) {
   const auto pair = kw::Pair<T>::from(a, b);
   unsigned bits;
@@ -16,8 +16,8 @@ template <typename T> __device__ __forceinline__ unsigned pack(float a, float b)
   return bits;
 }
 
-// Scores of keys that a query does not see become -inf: those from `keys` on, and where CAUSAL
-// those behind the query. `row` is the thread's first row, `first` the key of column 0.
+// Sets scores of keys that a query does not see to -inf: those from `keys` on and, if CAUSAL, those
+// after the query. `row` is the thread's first row, `first` the key of column 0.
 template <bool CAUSAL, int N>
 __device__ __forceinline__ void hide(float (&s)[N], int row, int first, int keys) {
 #pragma unroll
@@ -29,11 +29,11 @@ __device__ __forceinline__ void hide(float (&s)[N], int row, int first, int keys
 }
 
 struct OnlineSoftmax {
-  float factor;  // of scores, to base 2
+  float factor;  // factor of the scores, to base 2
   float top[2] = {-kw::kInfinity, -kw::kInfinity}, total[2] = {};
 
-  // Scores become weights relative to the maximum so far; `fade` corrects what is relative to the
-  // one before.
+  // Converts scores to weights relative to the running maximum; `fade` corrects values that are
+  // relative to the previous maximum.
   template <int N> __device__ __forceinline__ void add(float (&s)[N], float (&fade)[2]) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -58,7 +58,7 @@ struct OnlineSoftmax {
     }
   }
 
-  // After the last key: the sum of a row by all of its threads.
+  // Called after the last key: computes the sum of a row over all of its threads.
   __device__ __forceinline__ void finish() {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -69,7 +69,7 @@ struct OnlineSoftmax {
   __device__ __forceinline__ float lse(int h) const {
     return (top[h] * factor + log2f(total[h])) * 0.6931471805599453f;
   }
-  // What a row of sums is multiplied with; a row without keys has sum 0 and result 0.
+  // The factor of a row of sums; a row without keys has sum 0 and result 0.
   __device__ __forceinline__ float scale(int h) const {
     return 1.0f / (total[h] == 0.0f ? 1.0f : total[h]);
   }

@@ -2,16 +2,16 @@
 
     s = scale q k^T + mask,    y = softmax(s) v,    lse = log(sum(exp(s)))
 
-for each head of a batch. Where `causal` is set, query i sees keys 0 to i; where a boolean mask is
-False or a floating one is -inf, the query does not see the key, whatever the score (NaN too). A
+for each head of a batch. With `causal`, query i sees keys 0 to i. If a boolean mask is False or a
+floating-point mask is -inf, the query does not see the key, whatever the score is (even NaN). A
 query that sees no key has y = 0 and lse = -inf. Several heads of q may share a head of k and v.
-With a seed, the weights are dropped with probability p after the softmax.
+With a seed, weights are dropped with probability p after the softmax.
 
-The backward computes the weights again: P = exp(s - lse). With D = sum(gy y) for each query,
+The backward recomputes the weights: P = exp(s - lse). With D = sum(gy y) for each query,
 
     gv = P^T gy,    dP = gy v^T,    dS = P (dP - D),    gq = scale dS k,    gk = scale dS^T q
 
-and the mask's gradient is dS. `scale` is not negative: the public function turns q instead.
+and the mask's gradient is dS. `scale` is not negative: the public function negates q instead.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from kernelwright.ops.random._keep import factor
 
 F32, F16, BF16 = FLOATS
 
-# Shapes (B, H, L, D). Keys `s`, heads of k and v `hk`, head size of v `dv` where they differ.
+# Shapes (B, H, L, D). Keys `s`, heads of k and v `hk`, head size of v `dv`, if they differ.
 LAYOUTS = ("sliced", "permuted", "offset", "expanded")
-# (B, H, L, D) of the published tables of FlashAttention: 16,384 tokens, 2,048 channels
+# (B, H, L, D) of the tables that FlashAttention publishes: 16,384 tokens, 2,048 channels
 BENCH = (
     (32, 32, 512, 64), (8, 32, 2048, 64), (2, 32, 8192, 64), (1, 32, 16384, 64),
     (32, 16, 512, 128), (8, 16, 2048, 128), (2, 16, 8192, 128), (1, 16, 16384, 128),
@@ -39,7 +39,7 @@ GROUPED = {"hk": 8, "causal": True}
 
 
 def _verified(d: torch.dtype) -> tuple[Case, ...]:
-    """What every dtype must pass."""
+    """The cases that every dtype must pass."""
     return (
         case((1, 2, 33, 64), d),
         case((2, 1, 70, 64), d, causal=True),
@@ -54,7 +54,7 @@ def _verified(d: torch.dtype) -> tuple[Case, ...]:
     )
 
 
-#: Sizes and options beyond those.
+#: Further sizes and options.
 EXTENDED = (
     case((1, 1, 1, 16), BF16),
     case((1, 2, 5, 8), BF16, s=1),
@@ -118,7 +118,7 @@ def backward_reference(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale
 
 
 def scores(q, k, mask, causal, scale):
-    """(B, H, L, S), -inf where a query does not see a key."""
+    """(B, H, L, S), with -inf where a query does not see a key."""
     s = per_group(q, k.mT) * scale
     if mask is not None and mask.dtype != torch.bool:
         s = s + mask
@@ -127,7 +127,8 @@ def scores(q, k, mask, causal, scale):
 
 
 def unseen(s, mask, causal):
-    """Which keys a query does not see, as a mask that broadcasts to the scores; None for none."""
+    """The keys that a query does not see, as a mask that broadcasts to the scores; None if there
+    are none."""
     hidden = None
     if mask is not None:
         hidden = ~mask if mask.dtype == torch.bool else mask == -torch.inf
@@ -145,12 +146,12 @@ def per_group(a, b):
 
 
 def over_group(t, heads):
-    """Sums over the heads of q that share one of `heads`."""
+    """Sums over the heads of q that share one of `heads` heads."""
     return t if t.shape[1] == heads else t.unflatten(1, (heads, -1)).sum(2)
 
 
 def mask_gradient(ds, mask, mask_grad):
-    """Of dS, in the mask's shape; empty where none is wanted."""
+    """The gradient of the mask from dS, in the mask's shape; empty if it is not needed."""
     if not mask_grad:
         return ds.new_empty(0)
     return ds.sum_to_size(mask.shape)
@@ -159,7 +160,7 @@ def mask_gradient(ds, mask, mask_grad):
 def inputs(c, device):
     b, h, length, d = c.shape
     s, hk = c.param("s", length), c.param("hk", h)
-    p, special = c.param("p", 0.0), c.param("special", "q")  # where the case's values are
+    p, special = c.param("p", 0.0), c.param("special", "q")  # location of special values
     mask, wants = _mask(c, (b, h, length, s), device)
     shapes = {"q": c.shape, "k": (b, hk, s, d), "v": (b, hk, s, c.param("dv", d))}
     return {
@@ -177,7 +178,7 @@ def inputs(c, device):
 
 
 def _operand(c: Case, name: str, shape, values: str, device: str) -> torch.Tensor:
-    """In the case's layout, or with the heads behind the tokens in memory."""
+    """A tensor in the layout of the case, or with the heads after the tokens in memory."""
     own = replace(c, shape=tuple(shape), values=values)
     if c.param("order") == "bshd":
         b, h, length, d = shape
@@ -187,7 +188,7 @@ def _operand(c: Case, name: str, shape, values: str, device: str) -> torch.Tenso
 
 
 def _mask(c: Case, shape, device: str):
-    """(mask, whether its gradient is wanted). The first query of a boolean mask sees no key."""
+    """(mask, whether its gradient is needed). The first query of a boolean mask sees no key."""
     kind = c.param("mask")
     b, h, length, s = shape
     if kind is None:
@@ -198,7 +199,7 @@ def _mask(c: Case, shape, device: str):
         return seen.expand(b, 1, length, s), False
     if kind == "bool":
         seen = tensor(own, "mask", device, shape=(b, 1, length, s)) > -0.5
-        if c.param("special"):  # the key whose values are
+        if c.param("special"):  # the key with special values
             seen[..., 0] = False
         if device != "meta":
             seen[:, :, :1] = False
@@ -230,7 +231,7 @@ def backward_inputs(c, device):
 
 
 def accumulated(dtype: torch.dtype) -> torch.dtype:
-    """What scores, and so lse, are computed in."""
+    """The dtype in which scores, and therefore lse, are computed."""
     return torch.promote_types(dtype, torch.float32)
 
 
@@ -247,7 +248,7 @@ def backward_outputs(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, 
 
 
 def ordered_as(t, shape) -> TensorSpec:
-    """A dense result in the order of t's dimensions: (B, H, L, D), or with heads behind tokens."""
+    """A dense result with dimensions in the order of t's: (B, H, L, D), or heads after tokens."""
     _, h, length, d = shape
     if h > 1 and length > 1 and 0 < t.stride(1) < t.stride(2):
         return TensorSpec(tuple(shape), (length * h * d, d, h * d, 1), t.dtype)
@@ -255,7 +256,7 @@ def ordered_as(t, shape) -> TensorSpec:
 
 
 def pairs(q, k, causal) -> int:
-    """Scores that are not masked by `causal`, of all heads."""
+    """The number of scores that are not masked by `causal`, over all heads."""
     b, h, length, _ = q.shape
     s = k.shape[2]
     if not causal:
@@ -279,26 +280,27 @@ def backward_cost(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p):
 
 
 def rounding(dtype: torch.dtype) -> float:
-    """Unit roundoff of what a product of tensor cores takes: weights are rounded to it."""
+    """Unit roundoff of the operands of tensor core products, to which weights are rounded."""
     return torch.finfo(dtype).eps / 2 if dtype.itemsize == 2 else 0.0
 
 
 def quantum(dtype: torch.dtype) -> float:
-    """Half of the spacing of such a type near zero, where rounding is no relative error."""
+    """Half of the spacing of this type near zero, where the rounding error is not relative."""
     info = torch.finfo(dtype)
     return info.smallest_normal * info.eps / 2 if dtype.itemsize == 2 else 0.0
 
 
 def of_scores(q, k, scale, s):
-    """Error of the scores: that of a sum over the head size, and of the exponent's argument."""
+    """Error of the scores: of a sum over the head size, and of the exponent's argument."""
     u = U * root_levels(q.shape[3])
     squares = per_group(q.double().square(), k.double().square().mT)
     return u * scale * squares.sqrt() + 2 * U * s.nan_to_num(0, 0, 0).abs()
 
 
 def noise(q, k, v, mask, seed, causal, mask_grad, scale, p):
-    """A weight w errs by w times its score's error, and by its rounding to a 16-bit type, each
-    independently; so a sum over the keys errs by the root of their squares."""
+    """The error of a weight w is w times that of its score, and its rounding to a 16-bit type,
+    which are independent; the error of a sum over the keys is the root of the sum of their
+    squares."""
     wide = [t.double() for t in (q, k, v)]
     s = scores(*wide[:2], mask, causal, scale)
     lse = reference(*wide, mask, None, causal, mask_grad, scale, 0.0)[1].unsqueeze(-1)
@@ -313,8 +315,8 @@ def noise(q, k, v, mask, seed, causal, mask_grad, scale, p):
 
 
 def backward_noise(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p):
-    """As in the forward; dP - D cancels and shows the rounding of both of its terms, and dS is
-    rounded to a 16-bit type as the weights are."""
+    """As in the forward. dP - D cancels, which leaves the rounding errors of both terms; dS is
+    rounded to a 16-bit type like the weights."""
     g, a, b, c, d = (t.double() for t in (gy, q, k, v, y))
     s = scores(a, b, mask, causal, scale)
     total = lse.double().masked_fill(lse == -torch.inf, 0.0).unsqueeze(-1)
@@ -326,7 +328,7 @@ def backward_noise(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p)
     rest = of_weights - (g * d).sum(-1, keepdim=True)
     squares = per_group(g.square(), c.square().mT) * kept
     of_rest = squares + (g * d).square().sum(-1, keepdim=True)
-    # y is rounded to its type, which PyTorch's own backward may read unrounded
+    # y is rounded to its dtype, but PyTorch's own backward may use it unrounded
     of_rest = U * root_levels(v.shape[3]) * of_rest.sqrt()
     of_rest = of_rest + rounding(q.dtype) * (g * d).square().sum(-1, keepdim=True).sqrt()
     least = quantum(q.dtype) * (weights > 0)
@@ -339,8 +341,8 @@ def backward_noise(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p)
 
 
 def sharding(args, results):
-    """By batches, and by heads where each head of q has its own of k and v. Which weights are
-    dropped depends on their place among all."""
+    """Over batches, and over heads if each head of q has its own head of k and v. Which weights are
+    dropped depends on their position among all weights."""
     q, k, mask = args["q"], args["k"], args["mask"]
     if args["seed"] is not None:
         return

@@ -1,5 +1,5 @@
-"""What a backward takes of its forward, in terms of the forward's arguments: double backward
-differentiates it."""
+"""The tensors that a backward takes from its forward, as functions of the forward's arguments: the
+double backward differentiates them."""
 
 from . import torch_rungs
 

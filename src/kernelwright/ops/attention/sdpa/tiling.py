@@ -1,14 +1,14 @@
-"""Tiles of the Triton rungs: the largest that fit, nearest to a config."""
+"""Tiles of the Triton rungs: the largest that fit, closest to a config."""
 
 from __future__ import annotations
 
 FLOAT_ROWS = 16
-RESERVE = 4096  # bytes of shared memory that Triton takes besides tiles
+RESERVE = 4096  # bytes of shared memory that Triton uses in addition to tiles
 
 
 def shape_of(gpu, config, c) -> dict[str, int]:
     """Rows, columns, warps and stages of the forward. float32 products are chains of fused
-    multiply-adds, of which only small tiles compile to code of reasonable size."""
+    multiply-adds; only small tiles of them compile to code of reasonable size."""
     if c.dtype.itemsize == 4:
         return {"rows": FLOAT_ROWS, "cols": FLOAT_ROWS, "warps": 4, "stages": 1}
     shape, wide = dict(config), c.options["D2"] + c.options["DV2"]
@@ -21,7 +21,7 @@ def shape_of(gpu, config, c) -> dict[str, int]:
 
 
 def backward_shape_of(gpu, config, c) -> dict[str, int]:
-    """A block of `many` is kept, blocks of `few` pass by."""
+    """One block of `many` rows is kept in a program, which iterates over blocks of `few` rows."""
     if c.dtype.itemsize == 4:
         return {"many": FLOAT_ROWS, "few": FLOAT_ROWS, "warps": 4, "stages": 1}
     shape, wide = dict(config), c.options["D2"] + c.options["DV2"]
@@ -34,7 +34,8 @@ def backward_shape_of(gpu, config, c) -> dict[str, int]:
 
 
 def _bytes(rows: int, cols: int, stages: int, wide: int) -> int:
-    """A block that is kept and a ring of those that pass, of 16-bit elements."""
+    """Bytes of a block that is kept and a ring of blocks that are iterated over, with 16-bit
+    elements."""
     return 2 * (rows * wide // 2 + stages * cols * wide)
 
 

@@ -6,7 +6,7 @@ from . import spec
 
 
 def manual(q, k, v, mask, seed, causal, mask_grad, scale, p):
-    """The formula, in float32 or wider: scores and weights are tensors of L x S for each head."""
+    """The formula, in float32 or wider: scores and weights are tensors of L x S per head."""
     wide = spec.accumulated(q.dtype)
     given = mask if mask is None or mask.dtype == torch.bool else mask.to(wide)
     operands = (t.to(wide) for t in (q, k, v))
@@ -26,8 +26,8 @@ def manual_backward(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p
 
 
 def native(q, k, v, mask, seed, causal, mask_grad, scale, p):
-    """cuDNN's kernels or FlashAttention-2 as PyTorch has them, or the formula for what those do not
-    compute."""
+    """PyTorch's cuDNN or FlashAttention-2 kernels, or the formula for calls that these do not
+    support."""
     if _cudnn(q, k, v, mask, seed, causal):
         out = torch.ops.aten._scaled_dot_product_cudnn_attention(
             q, k, v, None, True, 0.0, causal, False, scale=scale
@@ -60,7 +60,7 @@ def native_backward(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p
 
 
 def _cudnn(q, k, v, mask, seed, causal) -> bool:
-    """Whether cuDNN takes a call, on GPUs where it is the faster of the two."""
+    """Whether cuDNN supports a call, on GPUs on which it is the faster of the two."""
     if not _fused(q, k, v, mask, seed) or torch.cuda.get_device_capability(q.device) < (9, 0):
         return False
     params = torch.backends.cuda.SDPAParams(q, k, v, None, 0.0, causal, q.shape[1] != k.shape[1])
@@ -68,12 +68,13 @@ def _cudnn(q, k, v, mask, seed, causal) -> bool:
 
 
 def _flash(q, k, v, mask, seed, causal) -> bool:
-    """Whether FlashAttention-2 takes a call; of rectangles it masks another corner."""
+    """Whether FlashAttention-2 supports a call; if L and S differ, its causal mask is aligned
+    differently."""
     return _fused(q, k, v, mask, seed) and not (causal and q.shape[2] != k.shape[2])
 
 
 def _fused(q, k, v, mask, seed) -> bool:
-    """Whether PyTorch's fused kernels may take a call."""
+    """Whether PyTorch's fused kernels may support a call."""
     tensors = (q, k, v)
     return (
         q.is_cuda

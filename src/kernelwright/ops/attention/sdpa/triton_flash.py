@@ -1,12 +1,12 @@
 """FlashAttention-2's forward.
 
-Idea: a program takes a block of queries of one head and walks over the keys, a block at a time. It
-keeps the largest score and the sum of exponentials of each query so far, and rescales sum and
-result when a larger score comes (online softmax). Blocks that every query sees whole come first,
-without masks; those at the diagonal and at the end follow. Exponentials are to base 2.
-Traffic: q read and y written once; k and v once for each block of queries, from L2 mostly.
-Over `cuda_staged`: scores and weights, L x S values a head, never leave the chip.
-Limit: exponentials and products take turns; on Hopper tensor cores wait for half of the time.
+Idea: a program processes a block of queries of one head and iterates over blocks of keys. It keeps
+the largest score and the sum of exponentials of each query, and rescales sum and result when a
+larger score occurs (online softmax). Blocks that every query sees completely come first, without
+masks; those at the diagonal and at the end follow. Exponentials are to base 2.
+Traffic: q read and y written once; k and v once per block of queries, mostly from L2.
+Compared with `cuda_staged`: scores and weights, L x S values per head, stay on the chip.
+Limit: exponentials and products alternate; on Hopper, tensor cores are idle half of the time.
 """
 
 import triton
@@ -26,8 +26,8 @@ def masked(
     z, mask_ptr, row, col, rows, cols, mask_row, mask_col, EDGE: tl.constexpr,
     CAUSAL: tl.constexpr, MASK: tl.constexpr,
 ):  # fmt: skip
-    """Scores to base 2 of queries `row` (n, 1) and keys `col` (1, n), -inf for keys that a query
-    does not see. EDGE: some of them may lie outside, or behind the query."""
+    """Scores to base 2 of queries `row` (n, 1) and keys `col` (1, n), with -inf for keys that a
+    query does not see. EDGE: some keys may be outside, or after the query."""
     if MASK != 0:
         inside = (row < rows) & (col < cols)
         at = mask_ptr + row.to(tl.int64) * mask_row + col.to(tl.int64) * mask_col
@@ -52,8 +52,8 @@ def walk(
     CAUSAL: tl.constexpr, MASK: tl.constexpr, DROP: tl.constexpr, WHOLE: tl.constexpr,
     D: tl.constexpr, DV: tl.constexpr, D2: tl.constexpr, DV2: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    """Keys from `first` to `last`: the result, the largest score and the sum of exponentials of
-    each query, as they are after them."""
+    """Processes keys `first` to `last`, and returns the updated result, largest score and sum of
+    exponentials of each query."""
     for start in range(first, last, COLS):
         k = tile(k_ptr, k_row, start, s, K_COL, COLS, D, D2, EDGE)
         z = product(q, tl.trans(k)) * factor
@@ -88,7 +88,7 @@ def attention_fwd(
     blocks = tl.cdiv(length, ROWS)
     head = (tl.program_id(0) // blocks).to(tl.int64)
     b, h = head // heads, head % heads
-    start = (blocks - 1 - tl.program_id(0) % blocks) * ROWS  # those with most keys first
+    start = (blocks - 1 - tl.program_id(0) % blocks) * ROWS  # blocks with most keys first
     row = start + tl.arange(0, ROWS)
     q = tile(q_ptr + b * q_b + h * q_h, q_row, start, length, Q_COL, ROWS, D, D2, True)
     k_ptr += b * k_b + h // group * k_h

@@ -1,11 +1,12 @@
 """FlashAttention-2's backward, without atomics.
 
-Idea: the weights are computed again from q, k and lse, so that none are kept. One kernel takes a
-block of keys and walks over the queries that see it, of every head that shares k and v: gk and gv.
-Another takes a block of queries and walks over the keys: gq. Scores and dP are computed in both,
-seven products instead of five, and every gradient is added up in one program in one order.
-Traffic: as the forward's, of q, k, v and gy, twice; between the kernels a value for each query.
-Over `native`: the same bits at every run, and gradients of masks, dropped weights, any strides.
+Idea: the weights are recomputed from q, k and lse, so that they need not be saved. One kernel keeps
+a block of keys and iterates over the queries that see it, of every head that shares k and v: gk and
+gv. Another keeps a block of queries and iterates over the keys: gq. Scores and dP are computed in
+both, seven products instead of five, and every gradient is added up by one program in a fixed
+order.
+Traffic: that of the forward for q, k, v and gy, twice; between the kernels one value per query.
+Compared with `native`: deterministic; gradients of masks, dropout, any strides.
 Limit: products wait for exponentials, as in the forward.
 """
 
@@ -47,8 +48,8 @@ def weights_and_ds(
     factor, p, TURNED: tl.constexpr, EDGE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr,
     DROP: tl.constexpr, WHOLE: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    """(the weights as they multiply v, dS), of queries `row` and COLS keys from `first_col` on.
-    TURNED: keys first, which is the order in which gk and gv take them from registers."""
+    """(the weights that multiply v, dS), for queries `row` and COLS keys from `first_col` on.
+    TURNED: keys as rows, the order in which gk and gv use them from registers."""
     col = first_col + tl.arange(0, COLS)
     if TURNED:
         z, of_weights = product(k, tl.trans(q)), product(v, tl.trans(gy))
@@ -72,7 +73,7 @@ def weights_and_ds(
 
 @triton.jit
 def of_queries(lse_ptr, dot_ptr, head, row, length):
-    """(lse to base 2, D) of queries; 0 where lse is -inf and where there is no query."""
+    """(lse to base 2, D) of queries; 0 if lse is -inf or the query does not exist."""
     lse = tl.load(lse_ptr + head * length + row, mask=row < length, other=0.0) * LOG2E
     dot = tl.load(dot_ptr + head * length + row, mask=row < length, other=0.0)
     return tl.where(lse == float("-inf"), 0.0, lse), dot
@@ -169,7 +170,7 @@ def attention_bwd_mask(
     D: tl.constexpr, DV: tl.constexpr, D2: tl.constexpr, DV2: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    """A tile of the mask's gradient: dS, added up over the batches and heads that share it."""
+    """A tile of the mask's gradient: dS, summed over the batches and heads that share the mask."""
     down, across = tl.cdiv(length, ROWS), tl.cdiv(s, COLS)
     z, place = tl.program_id(0) // (down * across), tl.program_id(0) % (down * across)
     b0, b1 = z // mask_heads, z // mask_heads + 1

@@ -1,4 +1,4 @@
-"""A call of attention over packed sequences as Triton kernels see it."""
+"""A call of attention over packed sequences in the form that Triton kernels take."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from kernelwright.contract.arithmetic import next_power_of_2
 
 from .spec import backward_outputs, outputs
 
-FLOAT_ROWS = 16  # float32 products are chains of multiply-adds: small tiles compile
+FLOAT_ROWS = 16  # float32 products are chains of multiply-adds: only small tiles compile
 
 
 class Call:
     """Sizes of a call, forward or backward, and its tensors' strides.
 
     Attributes:
-        tokens, h, d: sizes of q. hk, dv: heads of k and v, head size of v.
-        group: heads of q for each head of k and v. sequences: how many.
+        tokens, h, d: sizes of q. hk: heads of k and v. dv: head size of v.
+        group: heads of q per head of k and v. sequences: number of sequences.
         specs: of every tensor, results included, by name.
     """
 
@@ -41,8 +41,8 @@ class Call:
         return name if self.has(name) else "q"
 
     def strides(self, *names: str) -> tuple[Scalar, ...]:
-        """Elements from one row and head to the next. A row's is an int32 where a tile of rows
-        does not reach beyond one."""
+        """Elements between rows and heads. The stride of rows is an int32 if offsets within a tile
+        of rows fit in one."""
         found = []
         for name in names:
             row, h, _ = self.specs[name].stride()
@@ -50,7 +50,7 @@ class Call:
         return tuple(found)
 
     def columns(self, *names: str) -> dict[str, int]:
-        """Elements from one column to the next, which kernels are specialised on."""
+        """Elements between columns, on which kernels are specialised."""
         specs = {name: self.specs[name] for name in names}
         return {
             f"{name.upper()}_COL": t.stride(2) if t.shape[2] > 1 else 1 for name, t in specs.items()
@@ -58,7 +58,7 @@ class Call:
 
     @property
     def options(self) -> dict[str, int | bool]:
-        """What kernels are specialised on."""
+        """The constants on which kernels are specialised."""
         return {
             "LEFT": self.args["left"],
             "RIGHT": self.args["right"],
@@ -81,7 +81,8 @@ class Call:
         return shape
 
     def backward_shape(self, gpu, config) -> dict[str, int]:
-        """A block of `many` is kept, blocks of `few` pass by."""
+        """One block of `many` rows is kept in a program, which iterates over blocks of `few`
+        rows."""
         if self.dtype.itemsize == 4:
             return {"many": FLOAT_ROWS, "few": FLOAT_ROWS, "warps": 4, "stages": 1}
         shape = dict(config)

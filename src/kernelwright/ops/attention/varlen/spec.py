@@ -1,14 +1,14 @@
 """Attention over packed sequences: the mathematics.
 
 Sequence b has queries cu_q[b] to cu_q[b + 1] of q and keys cu_k[b] to cu_k[b + 1] of k and v. Query
-i of n is at position i + m - n and key j of m at position j: the last ones are at one position. The
-score of a query at position p and key j is
+i of n is at position i + m - n and key j of m at position j: the last query and the last key have
+the same position. The score of a query at position p and key j is
 
     z = scale q k,    s = cap tanh(z / cap) - slope |p - j|
 
-without tanh where `capped` is not set, and without the last term where there are no slopes. A query
-sees key j where p - left <= j <= p + right; -1 is no limit. A sink is one more score of each query
-of a head, of no key: it takes part in the sum of exponentials and in lse alone,
+without tanh if `capped` is False, and without the last term if there are no slopes. A query sees
+key j if p - left <= j <= p + right; -1 means no limit. A sink is an additional score, which belongs
+to no key, for each query of a head: it contributes only to the sum of exponentials and to lse,
 
     y = sum(exp(s) v) / (sum(exp(s)) + exp(sink)),    lse = log of that divisor
 
@@ -31,7 +31,7 @@ from kernelwright.ops.attention.sdpa.spec import accumulated, quantum, rounding
 
 F32, F16, BF16 = FLOATS
 
-# Shapes (tokens, H, D) of q. `lengths`: of the sequences; `keys` where k and v have others.
+# Shapes (tokens, H, D) of q. `lengths`: of the sequences; `keys`: those of k and v if they differ.
 OPTIONS = (
     {"right": 0},
     {"left": 9},
@@ -69,21 +69,21 @@ CASES = (
 
 @dataclass(frozen=True)
 class Sequences:
-    """The sequences of a call in turn, each as (heads, tokens, head size)."""
+    """Iterates over the sequences of a call; tensors are (heads, tokens, head size)."""
 
     cu_q: torch.Tensor
     cu_k: torch.Tensor
 
     def queries(self, t):
-        """Of a tensor whose first dimension counts the queries."""
+        """The parts of a tensor whose first dimension counts queries."""
         return self._split(t, self.cu_q)
 
     def keys(self, t, heads: int):
-        """Of k or v, each head as often as heads of q share it."""
+        """The parts of k or v, with each head repeated for the heads of q that share it."""
         return [x.repeat_interleave(heads // t.shape[1], 0) for x in self._split(t, self.cu_k)]
 
     def joined(self, parts, like):
-        """(tokens, ...) of what stands by (heads, tokens, ...)."""
+        """The inverse of the split: (tokens, ...) from parts of (heads, tokens, ...)."""
         return torch.cat(parts, 1).transpose(0, 1) if parts else torch.zeros_like(like)
 
     @staticmethod
@@ -135,7 +135,8 @@ def backward_reference(
 
 
 def scores(a, b, slopes, left, right, capped, scale, softcap):
-    """(scores of one sequence, their derivative by the product), -inf where a key is not seen."""
+    """(scores of one sequence, their derivative with respect to the product), -inf for unseen
+    keys."""
     z = (a @ b.mT) * scale
     derivative = torch.ones((), dtype=z.dtype, device=z.device)
     if capped:
@@ -225,7 +226,7 @@ def backward_outputs(gy, q, k, v, sinks, **others):
 
 
 def pairs(q, max_q, max_k, left, right) -> int:
-    """Scores of a head, all sequences as long as the longest: lengths are on the GPU."""
+    """Scores per head if all sequences are as long as the longest: the lengths are on the GPU."""
     sequences = max(1, q.shape[0] // max(max_q, 1))
     seen = 0
     for p in range(max_k - max_q, max_k):
@@ -257,7 +258,7 @@ def _each(a, b, s, scale, dtype):
 
 
 def noise(q, k, v, cu_q, cu_k, sinks, slopes, max_q, max_k, left, right, capped, scale, softcap):
-    """As of attention, for each sequence."""
+    """As in attention, for each sequence."""
     rest = (cu_q, cu_k, sinks, slopes, max_q, max_k, left, right, capped, scale, softcap)
     _, lse = reference(*(t.double() for t in (q, k, v)), *rest)
     of, h, ys, lses = Sequences(cu_q, cu_k), q.shape[1], [], []

@@ -1,10 +1,10 @@
-"""Packed sequences in PyTorch: the formula for one sequence after another."""
+"""Packed sequences in PyTorch: the formula, one sequence after another."""
 
 from . import spec
 
 
 def native(q, k, v, *rest):
-    """Waits for the GPU to know the lengths."""
+    """The formula; the host waits for the GPU to read the lengths."""
     wide = spec.accumulated(q.dtype)
     y, lse = spec.reference(*(t.to(wide) for t in (q, k, v)), *rest)
     return y.to(q.dtype).contiguous(), lse

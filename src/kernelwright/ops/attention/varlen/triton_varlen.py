@@ -1,13 +1,13 @@
 """FlashAttention-2's forward over packed sequences.
 
-Idea: as `triton_flash` of scaled_dot_product_attention, with each sequence's first row from the
-device. A program is a block of queries of a head of a sequence, as many blocks for each as the
-longest needs; those beyond a sequence's end do nothing. A window bounds the keys on both sides:
-tiles outside are not visited, those that a limit crosses are masked, those between are not. A soft
-cap, the slopes' distances and the sinks' scores are arithmetic on scores in registers.
-Traffic: as there, of the keys within the window.
-Over `native`: no scores in memory, one launch for all sequences, and the GPU is not waited for.
-Limit: exponentials and products take turns; with a soft cap there are two exponentials a score.
+Idea: as `triton_flash` of scaled_dot_product_attention, with the first row of each sequence read on
+the device. A program is a block of queries of a head and a sequence; each sequence has as many
+blocks as the longest needs, and those past its end do nothing. A window limits the keys on both
+sides: tiles outside are skipped, tiles that contain a limit are masked, tiles between are not. Soft
+cap, distances and sinks are arithmetic on scores in registers.
+Traffic: as there, for the keys within the window.
+Compared with `native`: no scores in memory, one launch, and the host does not wait for the GPU.
+Limit: exponentials and products alternate; a soft cap adds a second exponential per score.
 """
 
 import triton
@@ -26,8 +26,9 @@ def scored(
     raw, position, col, keys, slope, scale, softcap, dtype: tl.constexpr, EDGE: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, CAPPED: tl.constexpr, SLOPES: tl.constexpr,
 ):  # fmt: skip
-    """(scores to base 2 of products of queries at `position` and keys `col`, which broadcast;
-    their derivative by the scaled product). EDGE: some keys may lie outside or be hidden."""
+    """(scores to base 2 from products of queries at `position` and keys `col`, which broadcast;
+    their derivative with respect to the scaled product). EDGE: some keys may be outside or
+    hidden."""
     z = raw * scale
     derivative = 1.0
     if CAPPED:
@@ -52,8 +53,8 @@ def bounds(
     start, shift, keys, ROWS: tl.constexpr, COLS: tl.constexpr, LEFT: tl.constexpr,
     RIGHT: tl.constexpr,
 ):  # fmt: skip
-    """Where the keys that some of the ROWS queries from `start` on see begin and end, and between
-    which multiples of COLS all see all."""
+    """The range of keys that any of the ROWS queries from `start` on sees, and the multiples of
+    COLS between which every query sees all keys."""
     first, inner, outer, last = 0, 0, keys // COLS * COLS, keys
     if LEFT >= 0:
         first = tl.maximum(start + shift - LEFT, 0) // COLS * COLS

@@ -1,11 +1,12 @@
 """FlashAttention-2's backward over packed sequences, without atomics.
 
 Idea: as `triton_flash` of scaled_dot_product_attention.backward: gk and gv in a kernel that keeps
-keys, gq in one that keeps queries, each a sum in one order. Queries outside a block of keys' window
-are not visited, and neither are keys outside a block of queries'. A sink has no key: its gradient
-follows from lse and D alone, in a kernel that adds up one head after the other.
+keys, gq in one that keeps queries, each added up in a fixed order. Queries outside the window of a
+block of keys are skipped, and so are keys outside that of a block of queries. A sink belongs to no
+key: its gradient depends only on lse and D, and is added up by a separate kernel, one program per
+head.
 Traffic: as there, within the window.
-Over `native`: no scores in memory, one launch each for all sequences.
+Compared with `native`: no scores in memory, one launch of each kernel for all sequences.
 Limit: products wait for exponentials.
 """
 
@@ -39,7 +40,7 @@ def varlen_bwd_dot(
 
 @triton.jit
 def of_queries(lse_ptr, dot_ptr, row, length):
-    """(lse to base 2, D) of queries; an lse of 0 where it is -inf and where there is none."""
+    """(lse to base 2, D) of queries; lse is 0 if it is -inf or the query does not exist."""
     lse = tl.load(lse_ptr + row, mask=row < length, other=0.0) * LOG2E
     dot = tl.load(dot_ptr + row, mask=row < length, other=0.0)
     return tl.where(lse == float("-inf"), 0.0, lse), dot

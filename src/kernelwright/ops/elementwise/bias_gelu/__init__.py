@@ -11,7 +11,7 @@ from . import heuristics, spec, torch_rungs
 
 
 def _rungs(side: str = "") -> tuple[Rung, ...]:
-    """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
+    """The rungs from the slowest to the fastest; `side` is "_backward" in a backward's entries."""
     return (
         *rungs.pytorch(
             side,
@@ -40,7 +40,7 @@ LADDER = Ladder(spec.FORWARD, _rungs(), __name__, heuristics.order, heuristics.b
 LADDER_BACKWARD = Ladder(
     spec.BACKWARD, _rungs("_backward"), __name__, heuristics.order, heuristics.bucket
 )
-# a batch in front of the bias would be another bias for each sample
+# with a batch dimension in front, each sample would have a bias of its own
 _bias_gelu = bind(LADDER, LADDER_BACKWARD, formula=torch_rungs.native, vmap="loop")
 
 

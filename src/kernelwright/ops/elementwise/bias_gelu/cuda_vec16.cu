@@ -1,13 +1,13 @@
-// 16-byte vectors; the bias's gradient as one partial row per block, added in a fixed order.
+// 16-byte vectors; the bias gradient from one partial row per block, added in a fixed order.
 //
-// Idea: the bias is a row that all rows share, and stays in the caches. In the backward a block is
-// a strip of 32 vectors of columns by DOWN rows: a thread iterates over rows, the next ones in
-// flight, writes the gradient of x and accumulates it in registers; the block adds its DOWN rows of
-// threads, and the last block of a strip the partial sums of all its blocks.
-// Traffic: x read once, y written once; backward gy and x read, gx written once, and a partial row
-// a block, about a hundredth of that. PyTorch writes and reads the sum, and reads gx again.
-// Over `triton_rows`: loads go on while formulas are computed, and gx is summed unrounded.
-// Limit: DRAM; rows of a whole number of vectors.
+// Idea: all rows share the bias, which stays in the caches. In the backward a block is a strip of
+// 32 vectors of columns by DOWN rows: a thread iterates over rows, with the next ones in flight,
+// writes gx and accumulates it in registers; the block adds over threadIdx.y, and the last block of
+// a strip adds the partial sums of its blocks.
+// Traffic: x read once, y written once; backward: gy and x read, gx written once, and one partial
+// row per block, about a hundredth of that. PyTorch writes and reads the sum, and reads gx again.
+// Compared with `triton_rows`: loads continue during computation, and gx is summed before rounding.
+// Limit: DRAM bandwidth; rows of a whole number of vectors.
 #include "kw/column_sum.cuh"
 #include "kw/gelu.cuh"
 #include "kw/map.cuh"

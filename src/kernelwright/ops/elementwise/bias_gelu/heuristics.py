@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ VEC16_CONFIGS = (
     {"block": 128, "unroll": 1, "stream": False},
     {"block": 128, "unroll": 2, "stream": False},
 )
-# down * 32 threads a block, each with `stages` vectors of gy and of x in flight: in 16 bits the
-# fewest that were timed are fastest, in float32 it depends on the shape
+# down * 32 threads per block, each with `stages` vectors of gy and of x in flight: in 16 bits the
+# smallest number that was timed is fastest; in float32 it depends on the shape
 STRIPS_CONFIGS = (
     {"down": 16, "stages": 2, "blocks_per_sm": 1},
     {"down": 4, "stages": 3, "blocks_per_sm": 3},
@@ -50,15 +50,16 @@ def fits_strips(gpu, x, **rest):
 
 
 def choose_vec16(gpu, x, **rest):
-    """Two vectors in flight where a tensor outgrows L2; below, every SM needs work. Streaming
-    serves 16 bits; in float32 it costs some percent or none, as the result lies in memory."""
+    """Two vectors in flight if a tensor does not fit in L2; smaller tensors need all SMs. The
+    streaming hint helps in 16 bits; in float32 it costs a few percent or nothing, depending on the
+    result's address."""
     if 2 * x.nbytes <= gpu.l2_bytes:
         return VEC16_CONFIGS[1]
     return VEC16_CONFIGS[2 if x.itemsize == 4 else 0]
 
 
 def choose_strips(gpu, x, **rest):
-    """In float32 what outgrows L2 ends more evenly in several rounds of blocks."""
+    """In float32, tensors that do not fit in L2 finish more evenly in several waves of blocks."""
     return STRIPS_CONFIGS[2 if x.itemsize == 4 and 3 * x.nbytes > gpu.l2_bytes else 0]
 
 

@@ -1,4 +1,4 @@
-"""bias_gelu: the maths. y = gelu(x + bias), the bias one row for all rows, gelu by erf or tanh.
+"""bias_gelu: the mathematics. y = gelu(x + bias), one bias row for all rows, gelu by erf or tanh.
 
 With z = x + bias, gx = gy * gelu'(z), and gbias is the sum of gx over the rows.
 """
@@ -44,14 +44,14 @@ def backward_reference(gy, x, bias, approximate):
 
 
 def noise(x, bias, approximate):
-    """gelu's, and the rounding of the sum times the slope, which is below 1.13."""
+    """The noise of gelu, and the rounding of the sum times the slope, which is below 1.13."""
     z = x.double() + bias.double()
     return (act.gelu_noise(z, approximate) + 1.13 * U * z.abs(),)
 
 
 def backward_noise(gy, x, bias, approximate):
-    """gx: the slope's, and the rounding of z times the second derivative, which is below 0.8.
-    gbias: the terms' errors, taken as independent, and those of a sum over a tree (Higham,
+    """gx: the noise of the slope, and the rounding of z times the second derivative, which is below
+    0.8. gbias: the errors of the terms, assumed to be independent, and those of a tree sum (Higham,
     Accuracy and Stability of Numerical Algorithms, 4.2)."""
     z, gy = x.double() + bias.double(), gy.double()
     slope = act.gelu_slope_noise(z, approximate) + 0.8 * U * z.abs()

@@ -1,4 +1,4 @@
-"""What a call's activations look like as rows."""
+"""The activations of a call as rows."""
 
 from __future__ import annotations
 

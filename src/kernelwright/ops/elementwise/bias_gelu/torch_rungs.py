@@ -1,4 +1,4 @@
-"""bias_gelu in PyTorch: line by line, and PyTorch's operators one after the other."""
+"""bias_gelu in PyTorch: line by line, and PyTorch's operators one after another."""
 
 import torch
 

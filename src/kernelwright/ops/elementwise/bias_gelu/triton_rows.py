@@ -1,12 +1,12 @@
-"""A tile of rows and columns per program; the bias's gradient as one partial row per program.
+"""A tile of rows and columns per program; the bias gradient from one partial row per program.
 
 Idea: a program loads its columns of the bias once and iterates over its rows. In the backward it
-adds the gradient of x up in registers and writes one partial row; a second kernel adds the partial
-rows in a fixed order, so that the result has the same bits every time.
-Traffic: x read once, y written once; backward gy and x read, gx written once, and a partial row a
-program, about a hundredth of that. PyTorch writes and reads the sum, and reads gx again.
-Over `compiled`: halves of one tensor take no copy, and the column sums no second pass over gx.
-Limit: rows that 16 bytes do not divide are loaded element by element.
+accumulates the gradient of x in registers and writes one partial row; a second kernel adds the
+partial rows in a fixed order: deterministic.
+Traffic: x read once, y written once; backward: gy and x read, gx written once, and one partial row
+per program, about a hundredth of that. PyTorch writes and reads the sum, and reads gx again.
+Compared with `compiled`: halves of one tensor are not copied, and column sums do not read gx again.
+Limit: rows that are not multiples of 16 bytes are loaded element by element.
 """
 
 import torch

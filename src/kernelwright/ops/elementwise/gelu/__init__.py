@@ -11,7 +11,7 @@ from . import heuristics, spec
 
 
 def _rungs(side: str = "") -> tuple[Rung, ...]:
-    """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
+    """The rungs from the slowest to the fastest; `side` is "_backward" in a backward's entries."""
     return (
         *rungs.pytorch(side, manual="the formula, one kernel per operator"),
         rungs.numba(
@@ -63,7 +63,7 @@ _gelu = bind(LADDER, LADDER_BACKWARD, formula=_formula)
 
 
 def gelu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:
-    """x Phi(x), Phi the normal distribution, as torch.nn.functional.gelu.
+    """x Phi(x), where Phi is the normal distribution function, as torch.nn.functional.gelu.
 
     Args:
         input: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types use

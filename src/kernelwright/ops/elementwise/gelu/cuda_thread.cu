@@ -1,10 +1,10 @@
 // One element per thread.
 //
-// Idea: the formula as PyTorch writes it, in one kernel; a thread computes its index and one value.
-// Traffic: x read once, y written once: the minimum; `manual` moves 5 to 24 times that.
-// Over `numba_thread`: 16-bit types, and no Python between the formula and its compiler.
-// Limit: a warp's load of 16-bit elements is 64 bytes, so that too few bytes are in flight to
-// cover DRAM's latency, and erff and the index cost more issue slots than an element has.
+// Idea: the formula as in PyTorch, in one kernel; a thread computes its index and one value.
+// Traffic: x read once, y written once: the minimum; `manual` moves 5 to 24 times as many bytes.
+// Compared with `numba_thread`: 16-bit types are supported.
+// Limit: a warp's load of 16-bit elements is 64 bytes, so that too few bytes are in flight to hide
+// DRAM latency; erff and the index take more issue slots than there are per element.
 #include "kw/types.cuh"
 
 template <bool TANH> __device__ __forceinline__ float gelu(float x) {

@@ -1,11 +1,12 @@
 // 16-byte vectors, several in flight, and a gelu of few instructions.
 //
 // Idea: each thread loads UNROLL independent vectors before it uses the first, so that an SM has
-// its 30 KB in flight; addresses are computed once a vector (`kw/map.cuh`); `kw/gelu.cuh` needs one
-// exponential where `cuda_thread` has erff or tanhf.
-// Traffic: x read once, y written once, four 128-byte lines to a warp's instruction.
-// Over `triton_block`: full vectors at any size, and loads that the compiler does not reorder.
-// Limit: DRAM. STREAM adds an evict-first hint to each access.
+// the 30 KB in flight that it needs; addresses are computed once per vector (`kw/map.cuh`);
+// `kw/gelu.cuh` needs one exponential instead of erff or tanhf.
+// Traffic: x read once, y written once; an instruction of a warp accesses four 128-byte lines.
+// Compared with `triton_block`: whole vectors for any size, and loads that the compiler does not
+// reorder.
+// Limit: DRAM bandwidth. STREAM adds an evict-first hint to each access.
 #include "kw/gelu.cuh"
 #include "kw/map.cuh"
 

@@ -19,7 +19,7 @@ mp.mp.dps = 40
 
 
 def tail(t):
-    """Phi(-t), the normal distribution's tail."""
+    """Phi(-t), the tail of the normal distribution."""
     return mp.erfc(t / mp.sqrt(2)) / 2
 
 
@@ -58,10 +58,10 @@ def _beside(t, root):
 
 @dataclass(frozen=True)
 class Fit:
-    """A polynomial in t for log2 of `f` (for `f` itself where `log` is false), t in [0, top].
+    """A polynomial in t that approximates log2 of `f` (`f` itself if `log` is false) on [0, top].
 
-    The error that counts is relative to f. With `absolute` it may grow in the tail, where f is
-    small, to `absolute` / f, but not over 2^-11.
+    The error is relative to f. With `absolute` it may increase in the tail, where f is small, to
+    `absolute` / f, but not above 2^-11.
     """
 
     f: object
@@ -74,7 +74,7 @@ class Fit:
         return float(np.clip(self.absolute / float(self.f(t)), 2.0**-25, 2.0**-11))
 
     def solve(self, points: int = 800, rounds: int = 100):
-        """(float32 coefficients, lowest first; largest error in units of what is allowed)."""
+        """(float32 coefficients, lowest first; largest error in units of the permitted error)."""
         u = np.cos(np.pi * (np.arange(points) + 0.5) / points)
         at = [mp.mpf(v) for v in (u + 1) * self.top / 2]
         want = np.array([float(mp.log(self.f(t), 2) if self.log else self.f(t)) for t in at])
@@ -94,9 +94,9 @@ class Fit:
         return power.astype(np.float32), error
 
 
-#: Each logarithm goes on falling beyond its interval, to -inf: its leading coefficient is
-#: negative. bfloat16's and float32's normal numbers end where t = 13.2; float16's last subnormal
-#: where t = 5.8, and where t = 7.5 once a gradient up to 65504 multiplies it.
+#: Beyond its interval each logarithm decreases to -inf: its leading coefficient is negative. The
+#: normal numbers of bfloat16 and float32 end at t = 13.2; the subnormal numbers of float16 end at t
+#: = 5.8, or at t = 7.5 after multiplication by a gradient of up to 65504.
 FITS = {
     "log2_tail, float16": Fit(tail, 5.8, 7),
     "log2_tail, bfloat16": Fit(tail, 13.2, 7),

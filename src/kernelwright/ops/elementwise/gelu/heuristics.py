@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -43,12 +43,13 @@ def fits_numba(gpu, approximate, **tensors):
 
 
 def choose_block(gpu, x, **rest):
-    """Programs as large as leave each SM several."""
+    """The largest programs of which each SM still gets several."""
     return BLOCK_CONFIGS[1] if x.numel() >= 2048 * 16 * gpu.sms else BLOCK_CONFIGS[3]
 
 
 def choose_vec16(gpu, x, **rest):
-    """Small tensors need every SM, large ones bytes in flight; what outgrows the L2 streams."""
+    """Small tensors need all SMs, large ones bytes in flight; those that do not fit in L2 are
+    streamed."""
     vectors = x.nbytes // 16
     if vectors < 128 * 8 * gpu.sms:
         return VEC16_CONFIGS[5]

@@ -1,4 +1,4 @@
-"""gelu: the maths. gelu(x) = x Phi(x), Phi the normal distribution, or its approximation by tanh.
+"""gelu: the mathematics. gelu(x) = x Phi(x), Phi the normal distribution, or approximated by tanh.
 
 "none": Phi(x) = (1 + erf(x / sqrt 2)) / 2.
 "tanh": Phi(x) ~ (1 + tanh u) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3).
@@ -14,7 +14,7 @@ from kernelwright.contract.sharding import Rows
 
 from .._activations import gelu, gelu_noise, gelu_slope, gelu_slope_noise
 
-# every size that the targets speak of, then the widest activations of two models
+# the sizes of the performance targets, followed by the widest activations of two models
 SIZES = {"none": (16, 18, 20, 22, 24, 28), "tanh": (20, 24, 28)}
 MODELS = {
     (8192, 3072): "GPT-2 MLP, 8 x 1024 tokens",
@@ -69,7 +69,7 @@ def backward_inputs(c, device):
 
 
 def like(t) -> tuple[TensorSpec, ...]:
-    """A result of the strides of x, as PyTorch's."""
+    """A result with the strides of x, as in PyTorch."""
     return (TensorSpec(tuple(t.shape), tuple(t.stride()), t.dtype),)
 
 

@@ -6,7 +6,7 @@ import torch
 
 
 def manual(x, approximate):
-    """A kernel an operator: each writes its result to memory, and the next one reads it."""
+    """One kernel per operator: each writes its result to memory, and the next one reads it."""
     wide = torch.promote_types(x.dtype, torch.float32)
     xw = x.to(wide)
     if approximate == "tanh":

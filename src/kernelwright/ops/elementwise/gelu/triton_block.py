@@ -1,11 +1,11 @@
 """A block of elements per program.
 
-Idea: a program loads a block, computes it in registers and stores it; Triton turns that into
-16-byte vectors where pointers and sizes allow.
-Traffic: x read once, y written once: the minimum; `manual` moves 5 to 24 times that.
-Over `cuda_thread`: an eighth of the addresses and loads, and a formula of one exponential
-(`ops/_triton/math.py`) where erf or tanh would take every issue slot.
-Limit: a size that 16 does not divide is loaded element by element.
+Idea: a program loads a block, computes it in registers and stores it; Triton compiles this to
+16-byte vectors if pointers and sizes allow.
+Traffic: x read once, y written once: the minimum; `manual` moves 5 to 24 times as many bytes.
+Compared with `cuda_thread`: an eighth of the addresses and loads, and a formula with a single
+exponential (`ops/_triton/math.py`), where erf or tanh would take all issue slots.
+Limit: a size that is not divisible by 16 is loaded element by element.
 """
 
 import triton

@@ -11,7 +11,7 @@ from . import heuristics, spec, torch_rungs
 
 
 def _rungs(name: str, side: str = "") -> tuple[Rung, ...]:
-    """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
+    """The rungs from the slowest to the fastest; `side` is "_backward" in a backward's entries."""
     return (
         *rungs.pytorch(
             f"_{name}{side}",
@@ -87,7 +87,7 @@ def geglu(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") -> to
     """gelu(gate) * up.
 
     Args:
-        gate, up: as swiglu's.
+        gate, up: as in `swiglu`.
         approximate: "none" for the error function, "tanh" for its approximation by tanh.
 
     Returns:

@@ -11,7 +11,7 @@ from kernelwright.contract.template_args import CTYPE, boolean
 from .tiling import rows_of
 
 FOLDER = Path(__file__).parent
-#: By `approximate`, which swiglu does not have: the name of a formula and of its backward.
+#: By `approximate`, which swiglu does not have: the names of a formula and of its backward.
 FORMULA = {
     None: ("Swiglu", "SwigluBackward"),
     "none": ("Geglu<false>", "GegluBackward<false>"),

@@ -1,11 +1,11 @@
 // 16-byte vectors of rows with a stride: halves of one tensor without a copy.
 //
-// Idea: a fused gate_up projection leaves gate and up as the left and the right half of its rows;
-// vectors are counted through all rows, and a division finds the row of each.
-// Traffic: gate and up read once, y written once; backward gy, gate, up read, two gradients
+// Idea: a fused gate_up projection stores gate and up as the left and the right half of its rows;
+// vectors are counted across all rows, and a division gives the row of each.
+// Traffic: gate and up read once, y written once; backward: gy, gate and up read, two gradients
 // written. A contiguous copy of both halves would read and write them once more.
-// Over `cuda_vec16`: any row stride that 16 bytes divide.
-// Limit: DRAM; rows of a whole number of vectors.
+// Compared with `cuda_vec16`: any row stride that is a multiple of 16 bytes.
+// Limit: DRAM bandwidth; rows of a whole number of vectors.
 #include "glu.cuh"
 
 template <typename F, typename T, int BLOCK, int UNROLL, bool STREAM>

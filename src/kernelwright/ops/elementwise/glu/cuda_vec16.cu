@@ -1,11 +1,12 @@
 // 16-byte vectors, several in flight, for tensors with the same memory layout.
 //
-// Idea: contiguous gate, up and result are one long row, so that an element's index is the same in
-// all of them; each thread loads its vectors of both before it uses the first.
-// Traffic: gate and up read once, y written once; backward gy, gate, up read, two gradients
-// written. The activation stays in registers, and the backward computes it again.
-// Over `triton_rows`: full vectors at any size, and loads that the compiler does not reorder.
-// Limit: DRAM; and halves of one tensor do not have the layout of the result.
+// Idea: contiguous gate, up and result are treated as one long row, so that an element has the same
+// index in all of them; each thread loads its vectors of both before it uses the first.
+// Traffic: gate and up read once, y written once; backward: gy, gate and up read, two gradients
+// written. The activation stays in registers, and the backward recomputes it.
+// Compared with `triton_rows`: whole vectors for any size, and loads that the compiler does not
+// reorder.
+// Limit: DRAM bandwidth; halves of one tensor do not have the layout of the result.
 #include "glu.cuh"
 
 template <typename F, typename T, int BLOCK, int UNROLL, bool STREAM>

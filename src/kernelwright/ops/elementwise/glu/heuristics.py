@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def fits_rows16(gpu, approximate=None, **tensors):
 
 
 def choose_vec16(gpu, gate, **rest):
-    """Small tensors need every SM; the backward, of five streams, does better without the hint."""
+    """Small tensors need all SMs; the backward, with five streams, is faster without the hint."""
     if gate.nbytes // 16 < 128 * 8 * gpu.sms:
         return VEC16_CONFIGS[1]
     return VEC16_CONFIGS[2 if "gy" in rest else 0]

@@ -1,4 +1,4 @@
-"""Gated linear units elsewhere: Liger's Triton kernels, a row a program."""
+"""Peers of gated linear units: Liger's Triton kernels, with one row per program."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def _forward(gate, up, approximate=None):
 
 
 def _backward(gy, gate, up, approximate=None):
-    # It writes the gradients over gate and up: these are copies, and calls after the first read
-    # gradients for activations, which takes as long.
+    # It writes the gradients over gate and up. These are copies; calls after the first read
+    # gradients instead of activations, which takes the same time.
     gate, up = (t.detach().clone().requires_grad_() for t in (gate, up))
     y = _function(approximate).apply(gate, up)
     return lambda: torch.autograd.grad(y, (gate, up), gy, retain_graph=True)

@@ -1,4 +1,4 @@
-"""Gated linear units: the maths. y = act(gate) * up.
+"""Gated linear units: the mathematics. y = act(gate) * up.
 
 swiglu: act is silu, act(g) = g / (1 + exp(-g)). geglu: gelu, by erf or by tanh.
 With the incoming gradient gy, ggate = gy * up * act'(gate) and gup = gy * act(gate).
@@ -20,7 +20,7 @@ BENCH = {
     (16384, 3072): "Qwen3 0.6B MLP, 16384 tokens",
 }
 BF16 = torch.bfloat16
-#: gate and up are the two halves of one tensor, as a fused projection leaves them.
+#: gate and up are the two halves of one tensor, as in the result of a fused projection.
 FUSED = {"fused": True}
 SWIGLU_CASES = (
     *adversarial(sweep=(FUSED,)),
@@ -32,7 +32,7 @@ SWIGLU_CASES = (
     case((256, 3072), BF16, use="bench", label="Qwen3 0.6B MLP, 256 tokens"),
     case((2**18, 8208), BF16, use="big"),
 )
-# The same kernels with another activation: each formula on each dtype and special value.
+# The same kernels with another activation: each formula with each dtype and special value.
 GEGLU_CASES = (
     *(
         case(shape, d, approximate=a)

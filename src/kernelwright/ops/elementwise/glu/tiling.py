@@ -1,4 +1,4 @@
-"""What a call's tensors look like as rows."""
+"""The tensors of a call as rows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from kernelwright.contract import TensorSpec, rows_view
 
 
 def rows_of(tensors: Iterable[TensorSpec]) -> tuple[int, int, tuple[int, ...]]:
-    """(rows, columns, row stride of each tensor); all of one shape. Tensors without gaps between
-    their rows are one row."""
+    """(rows, columns, row stride of each tensor), for tensors of the same shape. Tensors without
+    gaps between their rows are treated as one row."""
     views = [rows_view(t.shape, t.strides) for t in tensors]
     rows, cols, _ = views[0]
     strides = tuple(v[2] for v in views)

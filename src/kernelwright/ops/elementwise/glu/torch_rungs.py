@@ -1,4 +1,4 @@
-"""Gated linear units in PyTorch: line by line, and PyTorch's operators one after the other."""
+"""Gated linear units in PyTorch: line by line, and PyTorch's operators one after another."""
 
 import torch
 import torch.nn.functional as F

@@ -1,11 +1,11 @@
 """One tile of a row per program.
 
-Idea: a program loads its tile of gate and up, wherever their rows begin, computes it in registers
-and stores it. Tensors without gaps are one long row, so that no tile is cut short by a row's end.
-Traffic: gate and up read once, y written once; backward gy, gate, up read, two gradients written.
-`manual` writes the activation and reads it again, and the backward more of them.
-Over `compiled`: halves of one tensor take no copy.
-Limit: rows that 16 bytes do not divide are loaded element by element.
+Idea: a program loads its tile of gate and up at any row stride, computes it in registers and stores
+it. Tensors without gaps are one long row, so that only the last tile is partial.
+Traffic: gate and up read once, y written once; backward: gy, gate and up read, two gradients
+written. `manual` writes the activation and reads it again, and more of them in the backward.
+Compared with `compiled`: halves of one tensor are not copied.
+Limit: rows that are not multiples of 16 bytes are loaded element by element.
 """
 
 import triton
@@ -34,7 +34,7 @@ def gelu_erf_and_slope(x, dtype: tl.constexpr):
     return gelu_erf(x, dtype), gelu_erf_slope(x, dtype)
 
 
-#: By `approximate`, which swiglu does not have: the activation, and the activation and its slope.
+#: By `approximate`, which swiglu does not have: the activation, and the activation with its slope.
 ACTIVATION = {
     None: (silu, silu_and_slope),
     "none": (gelu_erf, gelu_erf_and_slope),

@@ -17,7 +17,7 @@ from . import heuristics, spec, torch_rungs
 
 
 def _grid2d(f: spec.Formula) -> Rung:
-    """Forward only: for an operand that is one row, shared by all rows."""
+    """A forward rung for an operand that is one row, shared by all rows."""
     return rungs.cuda(
         "grid2d",
         f"_{f.name}",
@@ -29,7 +29,7 @@ def _grid2d(f: spec.Formula) -> Rung:
 
 
 def _broadcast(f: spec.Formula, backward: str) -> Rung:
-    """For operators of two arguments, one of which is broadcast."""
+    """A rung for operators of two arguments, one of which is broadcast."""
     return Rung(
         "cuda_broadcast",
         "cuda",
@@ -43,7 +43,8 @@ def _broadcast(f: spec.Formula, backward: str) -> Rung:
 
 
 def _rungs(f: spec.Formula, backward: str = "") -> tuple[Rung, ...]:
-    """The ladder from the bottom up; `backward` is the suffix of the backward's entries."""
+    """The rungs from the slowest to the fastest; `backward` is the suffix of the backward's
+    entries."""
     side = f"_{f.name}{backward}"
     return (
         *rungs.pytorch(side, manual="the formula, one kernel per operator"),
@@ -75,12 +76,12 @@ def _rungs(f: spec.Formula, backward: str = "") -> tuple[Rung, ...]:
     )
 
 
-# Either gradient of a product is a product.
+# Each gradient of a product is a product.
 _ALONE = {"mul": {"x": ("gy", "other"), "other": ("gy", "x")}}
 
 
 def _add_gradient(specs, gy) -> dict:
-    """`spec.add_gradient`, at no cost to the host where nothing was repeated or promoted."""
+    """`spec.add_gradient`, without host time if nothing was broadcast or promoted."""
     if all(s.shape == gy.shape and s.dtype == gy.dtype for s in specs.values()):
         return dict.fromkeys(specs, gy)
     return spec.add_gradient(specs, gy)

@@ -1,7 +1,7 @@
 """Launches of the CUDA C++ rungs, for every operator of the table.
 
-Entries are named for rung and operator, `vec16_silu`, `thread_mul_backward`; the formula is a
-struct of formulas.cuh, `kw::SiluBackward`.
+Entries are named after rung and operator, for example `vec16_silu` or `thread_mul_backward`; the
+formula is a struct of formulas.cuh, for example `kw::SiluBackward`.
 """
 
 from __future__ import annotations

@@ -1,20 +1,21 @@
 // Operands that broadcast, in 16-byte vectors of the result.
 //
-// Idea: the result is one line of vectors, wherever its rows end. An operand of the result's size
-// is read as it lies; a row for all rows, or an element for all of a row, comes out of the caches:
-// at once where no vector crosses the end of a row (WHOLE), else element by element. Backward, of
-// one row for all rows: a block is a strip of columns, keeps the row in registers, walks down, and
-// adds up what the row's gradient gets; a second kernel adds the blocks' rows. Traffic: operands of
-// the result's size read once, the result written once; backward a row a block more. PyTorch's
-// backward writes and reads the products before it sums them. Over `cuda_grid2d`: vectors for rows
-// of any length, several in flight; columns and single elements. Limit: DRAM; a row's end inside
-// vectors costs a read out of L1 an element.
+// Idea: the result is one sequence of vectors, independent of row ends. A row that is common to all
+// rows, or an element common to a row, is read from the caches: as a vector if no vector crosses
+// the end of a row (WHOLE), else element by element. Backward, for a common row: a block is a strip
+// of columns, keeps the row in registers, iterates over rows and accumulates the row's gradient; a
+// second kernel adds the rows of the blocks.
+// Traffic: operands of the result's size read once, the result written once; in the backward also
+// one row per block. PyTorch's backward writes and reads the products before it sums them.
+// Compared with `cuda_grid2d`: several vectors in flight for rows of any length; columns and
+// scalars.
+// Limit: DRAM bandwidth; a row that ends inside a vector costs one L1 read per element.
 #include "formulas.cuh"
 #include "kw/parts.cuh"
 
 enum class Along { kFlat, kRow, kElement };  // tiling.py
 
-// The operand's element at row `row`, column `col`, which is number i of the result.
+// The operand's element at row `row` and column `col`, for element i of the result.
 template <Along A, typename T>
 __device__ __forceinline__ T *element(T *p, long long i, long long row, unsigned col,
                                       long long stride) {
@@ -66,7 +67,7 @@ __global__ void __launch_bounds__(BLOCK)
     kw::map_vector<F, T, WIDTH>(in[k], out);
     kw::write<STREAM>(y + start + at, out[0]);
   }
-  const int at = left - left % WIDTH + threadIdx.x;  // the last block's, short of a vector
+  const int at = left - left % WIDTH + threadIdx.x;  // the rest of the last block
   if (at >= left) return;
   const unsigned down = (first + at) / cols, col = first + at - down * cols;
   T *const from[] = {element<X>(x, start + at, row + down, col, x_stride),
@@ -75,8 +76,8 @@ __global__ void __launch_bounds__(BLOCK)
   kw::map_element<F, T>(from, to);
 }
 
-// Result 0 is that of x; result 1 is added up over the rows. DOWN rows of 32 threads, a vector
-// each.
+// Result 0 is the gradient of x; result 1 is summed over the rows. DOWN rows of 32 threads, with
+// one vector each.
 template <typename F, typename T, int WIDTH, int DOWN, int UNROLL, bool STREAM>
 __global__ void __launch_bounds__(32 * DOWN)
     elementwise_broadcast_backward(const T *gy, const T *x, const T *other, T *gx, float *part,

@@ -1,6 +1,6 @@
 """Launches of the CUDA C++ rung that broadcasts, for every operator of two arguments.
 
-Entries are named as those of cuda.py, `broadcast_add`, `broadcast_mul_backward`.
+Entries are named as those of cuda.py, for example `broadcast_add` or `broadcast_mul_backward`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def backward(formula, gpu, config, gy, x, other):
 
 
 def _whole(found, tensors, width: int) -> bool:
-    """Whether vectors end where rows end, and a row's own are aligned."""
+    """Whether vectors end where rows end, and the vectors of a common row are aligned."""
     rows = [(t, a) for t, a in zip(tensors, found.operands, strict=True) if a.kind == "kRow"]
     return found.cols % width == 0 and all(t.align == 16 and a.stride % width == 0 for t, a in rows)
 

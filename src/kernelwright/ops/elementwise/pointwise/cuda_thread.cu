@@ -1,10 +1,10 @@
 // One element per thread.
 //
-// Idea: one kernel for all operators, which takes the formula as a template argument; a thread
-// computes its index, loads an element of each operand and stores its results.
+// Idea: one kernel for all operators, with the formula as a template argument; a thread computes
+// its index, loads one element of each operand and stores its results.
 // Traffic: every operand read once, every result written once: the minimum.
-// Over `compiled`: nothing is hidden.
-// Limit: a warp's load of 16-bit elements is 64 bytes, too few in flight to cover DRAM's latency;
+// Compared with `compiled`: the kernel is written out.
+// Limit: a warp's load of 16-bit elements is 64 bytes, too few in flight to hide DRAM latency;
 // index and bounds check cost as much as a short formula.
 #include "formulas.cuh"
 

@@ -1,11 +1,12 @@
 // 16-byte vectors, several in flight: float4 and half8.
 //
 // Idea: each thread loads UNROLL independent vectors of every operand before it uses the first, so
-// that an SM has its 30 KB in flight; addresses are computed once a vector.
-// Traffic: every operand read once, every result written once, four 128-byte lines to a warp's
-// instruction.
-// Over `triton_block`: full vectors at any size, and loads that the compiler does not reorder.
-// Limit: DRAM. STREAM adds an evict-first hint to each access.
+// that an SM has the 30 KB in flight that it needs; addresses are computed once per vector.
+// Traffic: every operand read once, every result written once; an instruction of a warp accesses
+// four 128-byte lines.
+// Compared with `triton_block`: whole vectors for any size, and loads that the compiler does not
+// reorder.
+// Limit: DRAM bandwidth. STREAM adds an evict-first hint to each access.
 #include "formulas.cuh"
 
 template <typename F, typename T, int BLOCK, int UNROLL, bool STREAM, typename... Pointers>

@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VEC16_CONFIGS = (
     {"block": 256, "unroll": 2, "stream": True},
     {"block": 128, "unroll": 1, "stream": False},
 )
-# down: rows of 32 threads of a block, each with unroll vectors of gy and of x in flight
+# down: rows of 32 threads per block, each with unroll vectors of gy and of x in flight
 STRIPS_CONFIGS = (
     {"down": 8, "unroll": 2, "stream": True, "blocks_per_sm": 16},
     {"down": 8, "unroll": 2, "stream": True, "blocks_per_sm": 4},
@@ -42,7 +42,7 @@ def fits_vec16(gpu, **tensors):
 
 
 def is_row(x, other) -> bool:
-    """One row of x's length for all rows of x."""
+    """Whether `other` is a single row of x's length, for all rows of x."""
     return other.numel() == other.shape[-1] == x.shape[-1] and x.is_contiguous()
 
 
@@ -74,26 +74,26 @@ def fits_broadcast_backward(gpu, gy, x, other):
 
 
 def choose_strips(gpu, x, **rest):
-    """Small tensors need every SM, and few rows a thread."""
+    """Small tensors need all SMs, and few rows per thread."""
     return STRIPS_CONFIGS[0 if 3 * x.nbytes > gpu.l2_bytes else 2]
 
 
 def choose_block(gpu, **tensors):
-    """Programs as large as leave each SM several."""
+    """The largest programs of which each SM still gets several."""
     n = next(iter(tensors.values())).numel()
     return BLOCK_CONFIGS[0] if n >= 2048 * 16 * gpu.sms else BLOCK_CONFIGS[1]
 
 
 def choose_vec16(gpu, **tensors):
-    """What outgrows the L2 streams, with two vectors of each operand in flight; below, every SM
-    needs work."""
+    """Tensors that do not fit in L2 are streamed, with two vectors of each operand in flight;
+    smaller ones need all SMs."""
     x = next(iter(tensors.values()))
     large = (len(tensors) + 1) * x.nbytes > gpu.l2_bytes
     return VEC16_CONFIGS[0 if large else 1]
 
 
 def order(gpu, **tensors):
-    """A broadcast is PyTorch's, unless `tune` has found a rung to be faster."""
+    """For a broadcast PyTorch's operator, unless `tune` has found a faster rung."""
     if not _alike(tensors):
         return ()
     return ("cuda_vec16", "triton_block", "cuda_thread")

@@ -1,7 +1,7 @@
-"""Elementwise operators: each result needs its own elements and nothing else.
+"""Elementwise operators: each result depends on the elements at its own position only.
 
-`TABLE` has a line an operator: its value over float64, what its gradient needs of the forward,
-and the gradient. Operators, cases, rungs and ladders are made from it.
+`TABLE` has one line per operator: its value in float64, the tensors of the forward that its
+gradient needs, and the gradient. Operators, cases, rungs and ladders are made from it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from .._activations import silu, silu_slope, silu_slope_noise
 
 @dataclass(frozen=True)
 class Formula:
-    """An operator in a line.
+    """An operator in one line.
 
     Attributes:
         inputs: its arguments, ("x",) or ("x", "other").
-        value: of the arguments, in plain PyTorch without a dtype.
+        value: function of the arguments, in plain PyTorch without a dtype.
         source: PyTorch's function.
-        saved: arguments and results of the forward that the gradient takes.
-        gradient: of (gy, *saved), a gradient for each argument before broadcasting is undone; None
-            where the gradient is the incoming one.
-        noise: of the gradient, where it cancels, as `Operator.noise`.
+        saved: arguments and results of the forward that the gradient needs.
+        gradient: function of (gy, *saved): a gradient for each argument before broadcasting is
+            undone; None if the gradient is the incoming one.
+        noise: of the gradient, if it cancels, as `Operator.noise`.
     """
 
     name: str
@@ -72,9 +72,9 @@ TABLE = {
     )
 }  # fmt: skip
 
-# All of them go through one template, so that indices, tails and layouts are proven by one of them
-# on the full list, two arguments and two gradients; the others show their formula on each dtype and
-# the values that are special to it.
+# All operators use one template. One of them, with two arguments and two gradients, verifies
+# indices, tails and layouts on the full list; the others verify their formula on each dtype and on
+# special values.
 THOROUGH = ("mul",)
 OTHERS = ("same", "row", "column", "scalar", "float32")  # what `other` may be
 BENCH = {(2**26,): "2^26 elements", (2**20,): "2^20 elements"}
@@ -134,7 +134,7 @@ def _other(c, device) -> torch.Tensor:
 
 def backward_inputs(f: Formula, c, device) -> dict:
     made = inputs(f, c, device)
-    if "y" in f.saved:  # the result in place of the argument, in its layout
+    if "y" in f.saved:  # the result instead of the argument, in its layout
         x = made["x"]
         once = x[:1] if x.ndim and x.stride(0) == 0 else x
         once.copy_(f.value(once))
@@ -144,7 +144,7 @@ def backward_inputs(f: Formula, c, device) -> dict:
 
 
 def outputs(f: Formula, x, other=None) -> tuple[TensorSpec, ...]:
-    """As PyTorch's: the strides of an argument of the result's shape, if it is dense."""
+    """As in PyTorch: the strides of an argument with the result's shape, if it is dense."""
     if other is None or x.shape == other.shape:
         dtype = x.dtype if other is None else torch.promote_types(x.dtype, other.dtype)
         return (TensorSpec(tuple(x.shape), tuple(x.stride()), dtype),)
@@ -162,12 +162,12 @@ def backward_outputs(f: Formula, gy, **saved) -> tuple[TensorSpec, ...]:
 
 
 def undo_broadcast(gradient, shape, dtype):
-    """The gradient of an argument that was broadcast: summed over what it was repeated along."""
+    """The gradient of an argument that was broadcast: summed over the broadcast dimensions."""
     return gradient.sum_to_size(shape).to(dtype)
 
 
 def add_gradient(specs, gy) -> dict:
-    """add's gradients are the incoming one."""
+    """The gradients of add: the incoming one."""
     return {n: undo_broadcast(gy, s.shape, s.dtype) for n, s in specs.items()}
 
 

@@ -1,5 +1,5 @@
-"""Two operands that broadcast, as kernels see them: rows and columns of the result, and for each
-operand how it repeats along them."""
+"""Two operands that broadcast, in the form that kernels take: rows and columns of the result, and
+how each operand repeats along them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from itertools import zip_longest
 
 @dataclass(frozen=True)
 class Along:
-    """How an operand repeats. `kind`: "kFlat", it has the result's own elements; "kRow", a row of
-    them, `stride` elements after the row before (0: one row for all); "kElement", one for all of a
-    row, `stride` after that of the row before."""
+    """How an operand repeats. `kind`: "kFlat": it has an element for each of the result's; "kRow":
+    a row, `stride` elements after the previous row (0: one row for all rows); "kElement": one
+    element for a whole row, `stride` elements after that of the previous row."""
 
     kind: str
     stride: int
@@ -19,7 +19,7 @@ class Along:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """A result of `rows` by `cols` elements, contiguous, and its operands."""
+    """A contiguous result of `rows` by `cols` elements, and its operands."""
 
     rows: int
     cols: int
@@ -27,7 +27,7 @@ class Broadcast:
 
 
 def broadcast(x, other) -> Broadcast | str:
-    """What two specs that broadcast come to, or why kernels do not take them."""
+    """The Broadcast of two specs, or why kernels do not support it."""
     if x.shape == other.shape:
         return "x and other have one shape: nothing broadcasts"
     dims = _merged(x, other)
@@ -46,8 +46,9 @@ def broadcast(x, other) -> Broadcast | str:
 
 
 def _merged(x, other) -> list[tuple[int, int, int]]:
-    """(size, stride of x, stride of other) of the result's dimensions from outside in, a stride
-    of 0 where one repeats; neighbours that both step through as one are one."""
+    """(size, stride of x, stride of other) of the result's dimensions from the outermost to the
+    innermost, with a stride of 0 where an operand repeats; adjacent dimensions that both operands
+    traverse as one are merged."""
     both = zip_longest(*(zip(t.shape[::-1], t.stride()[::-1], strict=True) for t in (x, other)),
                        fillvalue=(1, 0))  # fmt: skip
     dims: list[tuple[int, int, int]] = []

@@ -1,6 +1,6 @@
-"""Elementwise operators in PyTorch: the formula an operator a kernel, and PyTorch's own.
+"""Elementwise operators in PyTorch: the formula with one kernel per operator, and PyTorch's own.
 
-Entries are named for rung and operator, `manual_silu`, `native_silu_backward`.
+Entries are named after rung and operator, for example `manual_silu` or `native_silu_backward`.
 """
 
 import torch

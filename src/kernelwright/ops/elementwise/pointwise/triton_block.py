@@ -1,11 +1,11 @@
 """A block of elements per program.
 
-Idea: one kernel for all operators, which takes the formula as a constexpr function; a program
-loads a block of each operand, computes it in registers and stores it; Triton turns that into
-16-byte vectors where pointers and sizes allow.
+Idea: one kernel for all operators, with the formula as a constexpr function; a program loads a
+block of each operand, computes it in registers and stores it; Triton compiles this to 16-byte
+vectors if pointers and sizes allow.
 Traffic: every operand read once, every result written once: the minimum.
-Over `cuda_grid2d`: an eighth of the addresses and loads.
-Limit: a size that 16 does not divide is loaded element by element.
+Compared with `cuda_grid2d`: an eighth of the addresses and loads.
+Limit: a size that is not divisible by 16 is loaded element by element.
 """
 
 from functools import partial
@@ -37,7 +37,7 @@ def mul_backward(gy, x, other, dtype: tl.constexpr):
 
 @triton.jit
 def relu(x, dtype: tl.constexpr):
-    return tl.where(x <= 0, 0.0, x)  # NaN stays NaN
+    return tl.where(x <= 0, 0.0, x)  # NaN remains NaN
 
 
 @triton.jit
@@ -124,7 +124,7 @@ def _plan(formula, results, gpu, config, **tensors):
 
 
 def __getattr__(entry: str):
-    """Entries are named for the operator: `plan_silu`, `plan_mul_backward`."""
+    """Entries are named after the operator, for example `plan_silu` or `plan_mul_backward`."""
     name = entry.removeprefix("plan_")
     if name == entry or name not in FORMULAS:
         raise AttributeError(f"module {__name__!r} has no attribute {entry!r}")

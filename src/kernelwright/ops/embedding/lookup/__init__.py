@@ -124,7 +124,7 @@ LADDER_BACKWARD = Ladder(
     heuristics.bucket_backward,
     "peers:PEERS",
 )
-# samples of a vmap may each have a table
+# each sample of a vmap may have its own table
 _embedding = bind(LADDER, LADDER_BACKWARD, vmap="loop")
 
 

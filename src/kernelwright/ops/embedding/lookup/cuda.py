@@ -13,7 +13,7 @@ from kernelwright.contract.template_args import CTYPE
 
 from .heuristics import vector
 
-ITEMS = 8  # keys a thread sorts
+ITEMS = 8  # keys that a thread sorts
 
 
 def vec16(gpu, config, weight, indices, num_weights, padding_idx=-1):
@@ -50,7 +50,7 @@ def sliced(gpu, config, weight, indices, num_weights, padding_idx=-1):
 def atomics(gpu, config, gy, indices, num_weights, padding_idx=-1):
     block, width, count = config["block"], vector(gy), num_weights * gy.shape[-1]
     vectors = gy.shape[-1] // width
-    whole = gy.dtype == torch.float32  # the gradient itself is what is added to
+    whole = gy.dtype == torch.float32  # sums are added directly to the gradient
     sum_of = "gweight" if whole else "sums"
     chunk = max(config["chunk"], cdiv(vectors, 65535))
     add = Launch(
@@ -80,7 +80,7 @@ def atomics(gpu, config, gy, indices, num_weights, padding_idx=-1):
 
 
 def sorted_(gpu, config, gy, indices, num_weights, padding_idx=-1):
-    """Sorts positions by index, then adds along."""
+    """Sorts positions by index, then adds in that order."""
     n, block, piece = indices.numel(), config["block"], config["piece"]
     sort, ordered, scratch = _sort(indices, n, num_weights)
     width = vector(gy)
@@ -111,8 +111,8 @@ def sorted_(gpu, config, gy, indices, num_weights, padding_idx=-1):
 
 
 def _sort(indices, n: int, rows: int):
-    """(launches, name of the sorted pairs, scratch). Digits of eight bits, of nine where that
-    saves a pass."""
+    """(launches, name of the sorted pairs, scratch). Digits have eight bits, or nine if that saves
+    a pass."""
     key_bits = max(1, (rows - 1).bit_length())
     passes = cdiv(key_bits, 9)
     bits = 8 if 8 * passes >= key_bits else 9
@@ -155,7 +155,8 @@ def in_turn(first: Launch, *others: Launch) -> tuple[Launch, ...]:
 
 
 def _cells(rows: int, vectors: int, per_block: int):
-    """(grid, rows of a blockIdx.y): a vector of a row to a thread, as `kw::Cell` counts them."""
+    """(grid, rows per blockIdx.y), with one vector of a row per thread, as `kw::Cell` counts
+    them."""
     chunk = max(1, min(rows, (2**32 - per_block) // vectors, 2**31 - 1))
     return (cdiv(chunk * vectors, per_block), cdiv(rows, chunk), 1), chunk
 

@@ -1,13 +1,13 @@
-// A row's gradient by atomic additions to float32, of what a tile of positions holds of it.
+// A row's gradient by atomic additions in float32, after adding within a tile of positions.
 //
-// Idea: a block takes TILE positions. Of those that share a row the first adds all, in registers,
-// and what it has is added where the row lies, in memory, by L2. Without that, a row of a thousand
-// look-ups would be the end of a chain of a thousand roundings, where a tree has ten; and would
-// wait a thousand times. Traffic: the table zeroed, gy read, up to N rows added in L2 (which reads
-// and writes lines that it does not hold); 16 bits: the float32 table read once more, and the
-// result written. Over `triton_rows`: four additions an instruction (compute capability 9.0).
-// Limit: L2's atomic units. The order of the additions, and so the last bits, differ from run to
-// run.
+// Idea: a block processes TILE positions. The first of the positions that share a row adds all of
+// them in registers, and L2 adds the result to the row in memory. Without this, a row of a thousand
+// look-ups would take a chain of a thousand dependent additions, where a tree takes ten.
+// Traffic: the table zeroed, gy read, up to N rows added in L2 (which reads and writes lines that
+// it does not hold); in 16 bits the float32 table is read once more, and the result written.
+// Compared with `triton_rows`: four additions per instruction (compute capability 9.0).
+// Limit: the atomic units of L2. The order of the additions, and so the last bits, differ between
+// runs.
 #include "kw/launch.cuh"
 #include "table.cuh"
 
@@ -30,8 +30,8 @@ template <int BLOCK> __global__ void embedding_zero(float *sum, long long n) {
   }
 }
 
-// next[i]: the place in the tile of the next position that shares place i's row, TILE if there is
-// none; first[i]: none before shares it.
+// next[i]: the index in the tile of the next position with the row of position i, TILE if there is
+// none; first[i]: whether no earlier position has this row.
 template <int TILE>
 __device__ __forceinline__ void link(const long long (&row)[TILE], int (&next)[TILE],
                                      bool (&first)[TILE], int place) {
@@ -46,7 +46,7 @@ __device__ __forceinline__ void link(const long long (&row)[TILE], int (&next)[T
   first[place] = !earlier && row[place] >= 0;
 }
 
-// blockIdx.x: a tile, blockIdx.y: `chunk` vectors of its rows.
+// blockIdx.x: a tile; blockIdx.y: `chunk` vectors of its rows.
 template <typename T, typename Index, int VEC, int TILE, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     embedding_bwd_atomics(const T *gy, const Index *indices, float *sum, long long n, int vectors,

@@ -1,18 +1,18 @@
-// Positions in the order of their indices: a stable radix sort of BITS a pass, and where each row's
-// run starts. What `cuda_sorted` adds along.
+// Positions in the order of their indices, which `cuda_sorted` uses: a stable radix sort with BITS
+// bits per pass, and the start of each row's run.
 //
-// Idea: a pass counts each digit in each tile of keys (embedding_count), turns the counts of a
-// digit into places by tile (embedding_scan), and moves keys there (embedding_place). A key's rank
-// among equal digits of its tile follows from its position alone: lanes of a warp find each other
-// by match, warps add up in order. Nothing depends on the data's distribution, nor on which block
-// comes first.
-// Traffic: 8 bytes a key read twice and written once a pass: nothing beside gy.
+// Idea: a pass counts each digit in each tile of keys (embedding_count), converts the counts of a
+// digit to positions by tile (embedding_scan), and moves keys there (embedding_place). The rank of
+// a key among equal digits of its tile depends only on its position: lanes of a warp find equal
+// digits by match, warps add in order. Nothing depends on the distribution of the data or the order
+// of blocks.
+// Traffic: 8 bytes per key read twice and written once per pass, which is little compared with gy.
 #include <kw/launch.cuh>
 #include <kw/reduce.cuh>
 
 using Pair = unsigned long long;  // an index in the upper half, its position in the lower
 
-// The key of element i. The first pass reads the indices themselves.
+// The key of element i. The first pass reads the indices.
 template <typename In>
 __device__ __forceinline__ Pair pair_at(const In *in, unsigned i, long long rows) {
   if constexpr (sizeof(In) == 8 && In(-1) > In(0)) {
@@ -27,7 +27,7 @@ template <int BITS> __device__ __forceinline__ unsigned digit_of(Pair pair, int 
   return unsigned(pair >> (32 + shift)) & ((1u << BITS) - 1);
 }
 
-// counts[digit][tile]: a tile is BLOCK * ITEMS keys.
+// counts[digit][tile]; a tile has BLOCK * ITEMS keys.
 template <typename In, int BITS, int ITEMS, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     embedding_count(const In *in, int *counts, int n, int shift, long long rows) {
@@ -46,7 +46,8 @@ __global__ void __launch_bounds__(BLOCK)
     counts[d * gridDim.x + blockIdx.x] = found[d];
 }
 
-// In place, a digit a warp: how many keys of the digit lie in earlier tiles. totals[digit]: in all.
+// In place, one warp per digit: the number of keys of the digit in earlier tiles. totals[digit]: in
+// all tiles.
 template <int BLOCK> __global__ void embedding_scan(int *counts, int *totals, int tiles) {
   kw::in_turn();
   const int digit = (blockIdx.x * BLOCK + threadIdx.x) / 32, lane = threadIdx.x % 32;
@@ -66,7 +67,7 @@ template <int BLOCK> __global__ void embedding_scan(int *counts, int *totals, in
   if (lane == 0) totals[digit] = before;
 }
 
-// Moves a tile's keys to their places. A warp takes ITEMS * 32 keys in a row.
+// Moves the keys of a tile to their positions. A warp processes ITEMS * 32 consecutive keys.
 template <typename In, int BITS, int ITEMS, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     embedding_place(const In *in, const int *counts, const int *totals, Pair *out, int n, int shift,
@@ -95,7 +96,7 @@ __global__ void __launch_bounds__(BLOCK)
     __syncwarp();
     rank[k] = before + ahead;
   }
-  // a thread a digit: the digits before it, its earlier tiles, then the warps of this tile
+  // one thread per digit: adds smaller digits, earlier tiles, then the warps of this tile
   const int digit = threadIdx.x;
   const int total = digit < DIGITS ? totals[digit] : 0;
   int sum = total;
@@ -121,7 +122,7 @@ __global__ void __launch_bounds__(BLOCK)
     if (first + k * 32 < n) out[place[warp][digit_of<BITS>(pair[k], shift)] + rank[k]] = pair[k];
 }
 
-// starts[r]: how many pairs have an index below r; r up to and with `rows`.
+// starts[r]: the number of pairs with an index below r, for r from 0 to `rows`.
 template <int BLOCK>
 __global__ void embedding_starts(const Pair *pairs, int *starts, int n, int rows) {
   kw::in_turn();

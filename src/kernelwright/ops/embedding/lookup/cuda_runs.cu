@@ -1,17 +1,17 @@
-// Runs: where the positions of each row lie, without a sort. What `cuda_slots` adds along and
-// `cuda_scatter` copies along.
+// Runs: the positions of each row, found without a sort, for `cuda_slots` and `cuda_scatter`.
 //
-// Idea: each position takes a slot of its row, by counting, and each row has a bucket for its first
-// kShort positions (embedding_count): most rows need no more. The others are listed, and the block
-// that counts last gives them room for all of their positions, cut into pieces of PIECE where there
-// are more than WHOLE; embedding_place puts positions there. Runs, and the positions in a run, come
-// in another order each time; embedding_order sorts the latter in listed runs where needed.
-// Traffic: 16 bytes a position and 64 a row, in L2; 16 more a position of a listed run.
+// Idea: each position gets a slot in its row by counting, and each row has a bucket for its first
+// kShort positions (embedding_count), which suffices for most rows. The other rows are listed, and
+// the last block to count allocates room for all of their positions, in pieces of PIECE if there
+// are more than WHOLE; embedding_place stores the positions there. The order of runs, and of the
+// positions in a run, differs between runs of the program; embedding_order sorts the positions of
+// listed runs if needed.
+// Traffic: 16 bytes per position and 64 per row, in L2; 16 more per position of a listed run.
 #include "kw/last_block.cuh"
 #include "kw/launch.cuh"
 #include "runs.cuh"
 
-// Whole buckets, so that L2 holds all of each before positions come one by one.
+// Clears whole buckets, so that L2 holds them completely before single positions are stored.
 template <int BLOCK>
 __global__ void embedding_clear(kw::Bucket *buckets, unsigned *cursors, int rows) {
   kw::let_next_launch_start();
@@ -21,8 +21,9 @@ __global__ void embedding_clear(kw::Bucket *buckets, unsigned *cursors, int rows
   if (i <= kw::kArrived) cursors[i] = 0;
 }
 
-// listed: of each row with more than kShort positions its number, where it has room, how many they
-// are and which piece is its first; places: room and first piece by row, of those alone.
+// listed: for each row with more than kShort positions: its number, the start of its room, the
+// number of positions, and the index of its first piece. places: room and first piece by row, for
+// these rows only.
 template <int WHOLE, int PIECE>
 __device__ __forceinline__ void make_room(const kw::Bucket *buckets, unsigned *cursors,
                                           int4 *listed, int2 *places, int2 *pieces) {
@@ -42,8 +43,9 @@ __device__ __forceinline__ void make_room(const kw::Bucket *buckets, unsigned *c
   }
 }
 
-// slots[i]: how many positions of the same row were counted before i. Lanes that share a row count
-// together: many wait for the counter of a frequent one. ITEMS of a thread count at the same time.
+// slots[i]: the number of positions of the same row counted before i. Lanes with the same row count
+// together, because many would wait for the counter of a frequent row. A thread counts ITEMS at the
+// same time.
 template <typename Index, int WHOLE, int PIECE, int ITEMS, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     embedding_count(const Index *indices, kw::Bucket *buckets, int *slots, unsigned *cursors,
@@ -73,7 +75,7 @@ __global__ void __launch_bounds__(BLOCK)
   for (int k = 0; k < ITEMS; ++k)
     if (slot[k] == kw::kShort) listed[atomicAdd(&cursors[kw::kListed], 1u)].x = int(row[k]);
   __syncthreads();
-  // Before the stores below, for which the last block need not wait.
+  // Called before the stores below, for which the last block need not wait.
   const bool last = kw::is_last_block(&cursors[kw::kArrived], gridDim.x);
 #pragma unroll
   for (int k = 0; k < ITEMS; ++k) {
@@ -84,7 +86,7 @@ __global__ void __launch_bounds__(BLOCK)
   if (last) make_room<WHOLE, PIECE>(buckets, cursors, listed, places, pieces);
 }
 
-// positions: those of the listed rows. What is in a bucket is copied.
+// positions: those of the listed rows; the positions in buckets are copied.
 template <typename Index, int BLOCK>
 __global__ void embedding_place(const Index *indices, const kw::Bucket *buckets, const int *slots,
                                 const unsigned *cursors, const int4 *listed, const int2 *places,
@@ -102,15 +104,16 @@ __global__ void embedding_place(const Index *indices, const kw::Bucket *buckets,
 
 constexpr int kBits = 1 << 18;  // positions that a block orders at a time
 
-// ordered: the positions of each listed run, a block a run. They are a set of numbers below n: a
-// bit for each, kBits at a time, and each thread writes out the bits of its words.
+// ordered: the positions of each listed run, with one block per run. They are a set of numbers
+// below n: one bit for each, kBits at a time; each thread writes the positions of the bits in its
+// words.
 template <int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     embedding_order(const unsigned *cursors, const int4 *listed, const int *positions, int *ordered,
                     int n) {
   kw::in_turn();
-  constexpr int kEach = kBits / 32 / BLOCK;    // words of a thread
-  __shared__ unsigned bits[BLOCK][kEach + 1];  // threads' words begin in banks of their own
+  constexpr int kEach = kBits / 32 / BLOCK;    // words per thread
+  __shared__ unsigned bits[BLOCK][kEach + 1];  // threads' words begin in different banks
   __shared__ int sums[BLOCK / 32];
   unsigned *mine = bits[threadIdx.x];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, many = cursors[kw::kListed];

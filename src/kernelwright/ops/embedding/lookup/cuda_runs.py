@@ -15,10 +15,10 @@ from .heuristics import vector
 
 FOLDER = Path(__file__).parent
 CURSORS = 4
-BUCKET = 16  # a row's count and its first positions, as kw::Bucket has them
+BUCKET = 16  # a row's count and its first positions, as in kw::Bucket
 SHORT = BUCKET - 1
-COUNT, ITEMS = 256, 4  # threads that count, and positions of each
-ORDER = 256  # threads that put a longer run in order
+COUNT, ITEMS = 256, 4  # threads that count, and positions per thread
+ORDER = 256  # threads that order a longer run
 
 
 def scatter(gpu, config, weight, indices, num_weights, padding_idx=-1):
@@ -80,7 +80,7 @@ def slots(gpu, config, gy, indices, num_weights, padding_idx=-1):
 
 
 def _runs(indices, rows: int, padding: int, whole: int, piece: int):
-    """(launches that make runs, scratch). Runs of more than `whole` positions are cut."""
+    """(launches that find runs, scratch). Runs of more than `whole` positions are divided."""
     n, listed, index = indices.numel(), _listed(indices), CTYPE[indices.dtype]
 
     def each(kernel, template, count, *args):
@@ -110,17 +110,17 @@ def _runs(indices, rows: int, padding: int, whole: int, piece: int):
 
 
 def _listed(indices) -> int:
-    """The most rows that can have more positions than a bucket holds."""
+    """The largest possible number of rows with more positions than a bucket holds."""
     return indices.numel() // (SHORT + 1)
 
 
 def _pieces(indices, whole: int, piece: int) -> int:
-    """The most there can be: whole ones, and the last of each run that is cut."""
+    """The largest possible number of pieces: full ones, and the last one of each divided run."""
     return indices.numel() // piece + indices.numel() // (whole + 1)
 
 
 def _all(gpu, items: int, block: int):
-    """A grid whose threads, as many as the GPU holds, take up to so many items in turn."""
+    """A grid of as many threads as the GPU holds, which iterate over at most that many items."""
     return max(1, min(cdiv(items, block), 2048 // block * gpu.sms)), 1, 1
 
 

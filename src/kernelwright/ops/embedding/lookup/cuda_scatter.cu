@@ -1,18 +1,18 @@
-// Each row of the table read once, and written wherever it is looked up.
+// Each row of the table is read once, and written to every position that looks it up.
 //
-// Idea: the loop is inverted. In the order of positions, a row that is looked up k times is read
-// from DRAM up to k times; here the work is ordered by row. `cuda_runs.cu` finds the positions of
-// each row, as for the gradient; a thread loads a vector of the row and stores it at each of the
-// positions in its bucket. A frequent row has more than a bucket holds: its pieces are many
-// threads' work.
-// Traffic: the rows that are looked up read once, in the table's order; N rows written, each
-// whole. Over `cuda_sliced`: no line is read in parts, no index once a slice, and the table may
-// have any size. Limit: L2, and four launches ahead of the copy, which short rows do not repay.
+// Idea: in the order of positions, a row that is looked up k times is read from DRAM up to k times;
+// here the work is ordered by row. `cuda_runs.cu` finds the positions of each row, as for the
+// gradient; a thread loads a vector of the row and stores it at each of the positions in its
+// bucket. A frequent row does not fit in a bucket: its pieces are distributed over many threads.
+// Traffic: the rows that are looked up are read once, in the order of the table; N rows written.
+// Compared with `cuda_sliced`: no line is read in parts, no index once per slice, and the table may
+// have any size.
+// Limit: L2, and four launches before the copy, which do not pay for short rows.
 #include "kw/launch.cuh"
 #include "runs.cuh"
 #include "table.cuh"
 
-// The vector at `from`, to column `to` of y at each of the positions.
+// Stores the vector at `from` to column `to` of y at each of the positions.
 template <typename T, int VEC>
 __device__ __forceinline__ void scatter(const T *from, T *to, long long cols, const int *positions,
                                         int count) {

@@ -1,12 +1,13 @@
-// Column by column: a slice of the table that L2 holds, for all indices, then the next slice.
+// Column by column: a slice of the table that fits in L2, for all indices, then the next slice.
 //
-// Idea: a row that is looked up k times is read from DRAM about k times when the look-ups lie a
-// table apart. Here blockIdx.y is a slice of `slice` vectors of every row, and blocks start slice
-// after slice: what they read at one time is a part of the table that stays in L2 (and is read as
-// what leaves it last), so all look-ups but the first find it there.
-// Traffic: N rows written, each row that is looked up read once, the indices once a slice (from
-// L2). Over `cuda_vec16`: N - V rows less to read, of N + N. Limit: L2; a slice shorter than 128
-// bytes would waste lines.
+// Idea: a row that is looked up k times is read from DRAM about k times if there is a whole table
+// of data between the look-ups. Here blockIdx.y is a slice of `slice` vectors of every row, and
+// blocks start slice after slice: at any time they read a part of the table that stays in L2 (with
+// an evict-last hint), so that all look-ups except the first hit L2.
+// Traffic: N rows written, each row that is looked up read once, the indices once per slice (from
+// L2).
+// Compared with `cuda_vec16`: N - V fewer rows are read, of N + N in total.
+// Limit: L2; a slice shorter than 128 bytes would waste part of each line.
 #include "table.cuh"
 
 template <typename T, typename Index, int VEC, int UNROLL, int BLOCK>

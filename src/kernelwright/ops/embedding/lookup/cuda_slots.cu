@@ -1,13 +1,15 @@
-// A row's gradient by adding its run of positions, which are put in order where they are added.
+// A row's gradient by adding its run of positions, which are ordered where they are added.
 //
-// Idea: a sort is more than a sum needs. Runs are made as `cuda_runs.cu` does, their positions in
-// any order. The order of the additions is then made: of a bucket's positions by who adds them, in
-// registers; of longer runs in shared memory, as the bits of a set (embedding_order). Of runs
-// longer than PIECE a kernel adds the pieces, and the row adds those. Traffic: gy read once, the
-// gradient written once; some 16 bytes a position and 130 a row beside. Over `cuda_sorted`: however
-// many rows there are, no position is moved but those of long runs. Deterministic: sums go by
-// position, wherever runs lie. Limit: DRAM, and five launches ahead of the sums; a run that holds
-// most positions is one block's.
+// Idea: a sum does not need a complete sort. `cuda_runs.cu` finds runs in any order; then the order
+// of the additions is made deterministic: the thread that adds a bucket orders its positions in
+// registers; longer runs are ordered in shared memory, as a bit set (embedding_order). Runs longer
+// than PIECE are added by pieces, and the row adds those.
+// Traffic: gy read once, the gradient written once; also some 16 bytes per position and 130 per
+// row.
+// Compared with `cuda_sorted`: no position is moved except those of long runs, for any number of
+// rows.
+// Limit: DRAM bandwidth, and five launches before the sums; a run with most of the positions is
+// ordered by a single block.
 #include "kw/launch.cuh"
 #include "runs.cuh"
 #include "table.cuh"
@@ -15,7 +17,7 @@
 constexpr int kBatch = 4;          // positions that a thread has in flight
 constexpr int kNone = 0x7fffffff;  // no position
 
-// acc += the vectors of gy at these positions, all of them in flight.
+// Adds the vectors of gy at these positions to acc, with all of them in flight.
 template <typename T, int VEC>
 __device__ __forceinline__ void add_batch(const T *gy, long long stride, const int (&at)[kBatch],
                                           float (&acc)[VEC]) {
@@ -47,7 +49,7 @@ __device__ __forceinline__ void add_ordered(const T *gy, long long stride, const
   }
 }
 
-// A short run: its next kBatch positions, in order, are found by inserting all of it.
+// A short run: inserting all its positions gives the next kBatch of them in order.
 template <typename T, int VEC>
 __device__ __forceinline__ void add_short(const T *gy, long long stride, const int *positions,
                                           int count, float (&acc)[VEC]) {
@@ -72,7 +74,7 @@ __device__ __forceinline__ void add_short(const T *gy, long long stride, const i
   }
 }
 
-// Floats that one instruction moves, of VEC.
+// The number of floats that one instruction moves, out of VEC.
 template <int VEC> constexpr int kFloats = VEC < 4 ? VEC : 4;
 
 template <typename T, int VEC, int BLOCK>

@@ -1,22 +1,22 @@
 // A row's gradient by adding its run of positions, in order.
 //
-// Idea: after positions are sorted by index (`cuda_order.cu`), the rows of gy of each row are
-// contiguous in that order: they are added in registers, and the row is written once, zeros
-// included. A row that PIECE or more look-ups share would keep one thread busy for long, so runs
-// are also cut into pieces of PIECE positions: embedding_bwd_pieces adds those that lie in long
-// runs, and the row adds its pieces.
-// Traffic: gy read once, the gradient written once; `cuda_atomics` zeroes it, then reads and
-// writes. Over `cuda_atomics`: no additions in memory; deterministic: every order is by position.
-// Limit: DRAM, and some nine launches that sort.
+// Idea: after positions are sorted by index (`cuda_order.cu`), the rows of gy that belong to a row
+// are consecutive: they are added in registers, and the row is written once, including zeros. A row
+// of PIECE or more look-ups would occupy one thread for long, so runs are also divided into pieces
+// of PIECE positions: embedding_bwd_pieces adds those in long runs, and the row adds its pieces.
+// Traffic: gy read once, the gradient written once.
+// Compared with `cuda_atomics`: that rung zeroes the gradient, then reads and writes it.
+// Deterministic: every sum is in the order of positions.
+// Limit: DRAM bandwidth, and some nine launches that sort.
 #include "kw/launch.cuh"
 #include "table.cuh"
 
 using Pair = unsigned long long;  // as in cuda_order.cu
 
-// Floats that one instruction moves, of VEC.
+// The number of floats that one instruction moves, out of VEC.
 template <int VEC> constexpr int kFloats = VEC < 4 ? VEC : 4;
 
-// acc += the vector at `column` of the rows of gy that pairs[first, last) name; UNROLL in flight.
+// Adds the vector at `column` of the rows of gy in pairs[first, last) to acc; UNROLL in flight.
 template <int UNROLL, typename T, int VEC>
 __device__ __forceinline__ void add_rows(const T *gy, long long stride, const Pair *pairs,
                                          int first, int last, float (&acc)[VEC]) {
@@ -40,8 +40,9 @@ __device__ __forceinline__ void add_rows(const T *gy, long long stride, const Pa
   }
 }
 
-// partials[piece][0]: of the run that the piece begins in; [1]: of the run that it ends in, where
-// that is another. Only of runs longer than a piece: no piece holds a third.
+// partials[piece][0]: the sum for the run in which the piece begins; [1]: for the run in which it
+// ends, if that is a different one. Only for runs longer than a piece: a piece overlaps at most
+// two.
 template <typename T, int VEC, int PIECE, int UNROLL, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     embedding_bwd_pieces(const T *gy, const Pair *pairs, const int *starts, float *partials, int n,

@@ -1,11 +1,11 @@
 // Rows as 16-byte vectors, several in flight per thread.
 //
 // Idea: a thread copies UNROLL vectors; it reads all its indices before the first vector and all
-// its vectors before the first store, so that two latencies are paid for all of them. The result is
-// stored past the caches, which are left to rows that are looked up again.
-// Traffic: N rows written; N rows read, out of L2 where an earlier look-up has left them there.
-// Over `triton_rows`: any row length without lanes idle, and no index tile to broadcast.
-// Limit: DRAM. A table larger than L2 is read about once for each look-up.
+// its vectors before the first store, so that all of them together take two latencies. The result
+// is stored with a streaming hint, which leaves the caches to rows that are looked up again.
+// Traffic: N rows written; N rows read, from L2 if an earlier look-up has left them there.
+// Compared with `triton_rows`: no idle lanes for any row length, and no index tile to broadcast.
+// Limit: DRAM bandwidth. A table larger than L2 is read about once per look-up.
 #include "table.cuh"
 
 template <typename T, typename Index, int VEC, int UNROLL, int BLOCK>

@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernelwright.contract.eligibility import kind, unsupported_dtype
 INTEGERS = (torch.int32, torch.int64)
 
 # tile: elements of a program's tile; slice: bytes of each row that are looked up before the next
-# ones; keep: what is looked up leaves L2 last
+# slice; keep: the table has an evict-last hint in L2
 TRITON_CONFIGS = (
     {"tile": 4096, "num_warps": 4, "slice": 4096, "keep": True},
     {"tile": 4096, "num_warps": 4, "slice": 2048, "keep": False},
@@ -28,13 +28,13 @@ VEC16_CONFIGS = (
     {"block": 256, "unroll": 8},
     {"block": 128, "unroll": 1},
 )
-# slice: bytes of each row that are looked up before the next ones
+# slice: bytes of each row that are looked up before the next slice
 SLICED_CONFIGS = (
     {"block": 256, "unroll": 4, "slice": 256},
     {"block": 256, "unroll": 4, "slice": 128},
     {"block": 256, "unroll": 4, "slice": 512},
 )
-# tile: positions that a block takes; chunk: vectors of their rows
+# tile: positions per block; chunk: vectors of their rows
 ATOMICS_CONFIGS = (
     {"block": 256, "tile": 64, "chunk": 32},
     {"block": 128, "tile": 128, "chunk": 16},
@@ -76,20 +76,20 @@ def fits_sorted(gpu, gy, indices, num_weights, padding_idx=-1):
 
 
 def vector(rows) -> int:
-    """Elements that one instruction moves: up to 16 bytes of a row."""
+    """Elements per instruction: at most 16 bytes of a row."""
     _, cols, stride = rows_view(rows.shape, rows.stride())
     return math.gcd(16 // rows.itemsize, rows.align // rows.itemsize, cols, stride)
 
 
 def choose_triton(gpu, weight, indices, **rest):
-    """Kept is what look-ups come back to; by slices, where L2 does not hold the table."""
+    """Keep the table in L2 if rows are looked up again; in slices, if it does not fit in L2."""
     if indices.numel() <= weight.shape[0]:
         return TRITON_CONFIGS[1]
     return TRITON_CONFIGS[0 if weight.nbytes <= gpu.l2_bytes else 2]
 
 
 def choose_vec16(gpu, weight, indices, **rest):
-    """Few vectors need every SM, many bytes in flight."""
+    """A small number of vectors needs all SMs, a large number needs bytes in flight."""
     vectors = indices.numel() * weight.shape[1] * weight.itemsize // 16
     if vectors < 256 * 4 * gpu.sms:
         return VEC16_CONFIGS[2]
@@ -97,7 +97,7 @@ def choose_vec16(gpu, weight, indices, **rest):
 
 
 def choose_sliced(gpu, weight, indices, **rest):
-    """A third of L2: each half of it may hold its own copy, and the result passes through."""
+    """A third of L2: each half of it may hold its own copy, and the result passes through it."""
     for config in (SLICED_CONFIGS[2], SLICED_CONFIGS[0]):
         if weight.shape[0] * config["slice"] <= gpu.l2_bytes // 3:
             return config

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from . import heuristics
 
-# piece: positions of a long run that are one thread's work; each: vectors of a row that a thread
-# adds, one after the other; resident: threads that a multiprocessor must have registers for
+# piece: positions of a long run that one thread processes; each: vectors of a row that a thread
+# adds, one after another; resident: threads of a multiprocessor for which registers must suffice
 SCATTER_CONFIGS = ({"block": 256, "piece": 64}, {"block": 128, "piece": 64})
 SLOTS_CONFIGS = (
     {"block": 128, "piece": 128, "each": 1, "resident": 1280},

@@ -1,4 +1,4 @@
-"""embedding in other libraries. Imported only to time them."""
+"""Peers of embedding; imported only for timing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""embedding: the maths. y[i] = weight[indices[i]]; gweight[r] adds the gy[i] with indices[i] = r.
+"""embedding: the mathematics. y[i] = weight[indices[i]]; gweight[r] adds gy[i] for indices[i] = r.
 
-The row padding_idx, where there is one, gets no gradient. V rows of D elements, N indices.
+The row padding_idx, if there is one, has no gradient. V rows of D elements, N indices.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kernelwright.contract.inputs import FLOATS, generator, tensor
 from kernelwright.contract.sharding import Rows
 
 INDICES = ("random", "equal", "sorted", "zipf", "once")
-# What a case leaves unsaid: 33 random int64 indices, no padding.
+# Defaults of a case's parameters: 33 random int64 indices, no padding.
 DEFAULTS = {"n": (33,), "indices": "random", "index": torch.int64, "padding": -1}
 SHAPES = (
     ((40, 24), {}),
@@ -50,7 +50,7 @@ CASES = (
         for d in (torch.float32, torch.bfloat16)
         for params in SWEEP
     ),
-    # as many digits as sorting takes: one, two of eight bits, two of nine, three
+    # all numbers of digits that sorting uses: one, two of eight bits, two of nine, three
     *(case((v, 1), torch.float32, n=(400,)) for v in (400, 5000, 70_000, 300_000)),
     *(
         case((40, 24), d, layout=layout)
@@ -82,8 +82,8 @@ def backward_reference(gy, indices, num_weights, padding_idx):
 
 
 def indices_of(c, device):
-    """The case's indices; `zipf`: the row of rank k with a frequency of about 1 / k, as words have,
-    the most frequent one a tenth or more of all."""
+    """The case's indices. `zipf`: the row of rank k has a frequency of about 1 / k, like words; the
+    most frequent one is a tenth or more of all."""
     said = {**DEFAULTS, **dict(c.params)}
     n, v = math.prod(said["n"]), max(c.shape[0], 1)
     draw = torch.rand(
@@ -130,23 +130,25 @@ def public(weight, indices, num_weights, padding_idx):
 
 
 def cost(weight, indices, num_weights, padding_idx):
-    """The rows that are written, once, and those that are looked up, once each: how many differ
-    depends on the data, so as many as N draws out of V give on average. What is read again out
-    of cache costs nothing here; a kernel that reads it again out of memory does less well."""
+    """The rows that are written, and the different rows that are looked up, once each: how many
+    differ depends on the data, so the expected number for N draws out of V is used. Rows that are
+    read again from cache cost nothing here; a kernel that reads them again from memory has a lower
+    share of the roof."""
     n, row = indices.numel(), weight.shape[1] * weight.itemsize
     touched = num_weights * -math.expm1(n * math.log1p(-1 / num_weights)) if num_weights > 1 else 1
     return Cost(reads=(int(touched) * row + indices.nbytes,), writes=(n * row,))
 
 
 def backward_cost(gy, indices, num_weights, padding_idx):
-    """gy and the indices once, the whole gradient written once."""
+    """gy and the indices read once, the whole gradient written once."""
     gradient = num_weights * gy.shape[-1] * gy.itemsize
     return Cost(reads=(gy.nbytes + indices.nbytes,), writes=(gradient,), flops=gy.numel())
 
 
 def backward_noise(gy, indices, num_weights, padding_idx):
-    """The rounding error of float32 in a row's sum of n: u sqrt(log2 n) ||g|| over a tree (Higham,
-    Accuracy and Stability of Numerical Algorithms, 4.2, roundings taken as independent)."""
+    """The rounding error of float32 in a row's sum of n terms: u sqrt(log2 n) ||g|| for a tree
+    (Higham, Accuracy and Stability of Numerical Algorithms, 4.2, with independent rounding
+    errors)."""
     u = torch.finfo(torch.float64 if gy.dtype == torch.float64 else torch.float32).eps / 2
     square = backward_reference(gy.double().square(), indices, num_weights, padding_idx)
     ones = gy.new_ones((*indices.shape, 1), dtype=torch.float64)

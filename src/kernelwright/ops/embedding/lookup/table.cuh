@@ -17,7 +17,7 @@ struct Cell {
         inside(item / vectors < chunk && row < rows) {}
 };
 
-// Loads 16 bytes of a table whose rows are read again: L2 evicts them last.
+// Loads 16 bytes of a table whose rows are read again, with an evict-last hint for L2.
 template <typename T, int N> __device__ __forceinline__ Vec<T, N> load_kept(const T *p) {
 #ifdef __CUDA_ARCH__
   if constexpr (sizeof(Vec<T, N>) == 16) {

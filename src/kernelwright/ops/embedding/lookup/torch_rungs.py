@@ -14,7 +14,7 @@ def native(weight, indices, num_weights, padding_idx):
 
 
 def manual_backward(gy, indices, num_weights, padding_idx):
-    """In float32: sums of many small numbers stop growing in 16 bits."""
+    """In float32, because in 16 bits a sum of many small numbers stops growing."""
     rows = gy.reshape(indices.numel(), gy.shape[-1])
     wide = rows.to(torch.promote_types(gy.dtype, torch.float32))
     flat = indices.reshape(-1)
@@ -23,6 +23,6 @@ def manual_backward(gy, indices, num_weights, padding_idx):
 
 
 def native_backward(gy, indices, num_weights, padding_idx):
-    if not gy.numel():  # PyTorch's kernel takes rows of no elements for rows of one
+    if not gy.numel():  # PyTorch's kernel treats rows of no elements as rows of one
         return gy.new_zeros(num_weights, gy.shape[-1])
     return torch.ops.aten.embedding_dense_backward(gy, indices, num_weights, padding_idx, False)

@@ -1,14 +1,14 @@
 """A few rows per program, one tile of them at a time.
 
 Idea: forward, a program loads a few indices, then a slice of the rows that they select, and stores
-it; programs go slice after slice of the table, so that L2 holds what is looked up again. The result
-leaves L2 first, the table (if it is to be kept) last. Backward, of the positions of a tile that
-share a row the first adds all, and its sum goes to the gradient by atomics, in float32; what is
-added to is zeroed before, and converted after where the gradient has 16 bits.
-Traffic: forward N rows read (out of L2 where it holds them) and written; backward gy read, and up
-to N rows added in L2.
-Over `compiled`: slices and policies; in the backward float32 sums whatever the dtype.
-Limit: rows are padded to powers of two; atomics give other last bits each time.
+it; programs iterate slice by slice over the table, so that repeated look-ups hit L2. The result has
+an evict-first hint, the table (optionally) an evict-last hint. Backward, the first of the positions
+of a tile that share a row adds all of them, and its sum is added to the gradient by atomics, in
+float32; the gradient is zeroed before, and converted afterwards if it has 16 bits.
+Traffic: forward: N rows read (from L2 if it holds them) and written; backward: gy read, and up to N
+rows added in L2.
+Compared with `compiled`: slices and cache hints; in the backward float32 sums for any dtype.
+Limit: rows are padded to powers of two; with atomics the last bits differ between runs.
 """
 
 import torch
@@ -27,14 +27,14 @@ from kernelwright.contract import (
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.ops._triton.target import require
 
-TILE = 64  # positions of a program that adds
+TILE = 64  # positions per program that adds
 GRID_Y = 65_535
-ZEROS = 4096  # elements of a program that zeroes or converts
+ZEROS = 4096  # elements per program that zeroes or converts
 
 
 @triton.jit
 def _indices(index_ptr, row, n, num_weights):
-    """The indices of a tile (rows, 1), each of them checked."""
+    """The indices of a tile (rows, 1), after a range check of each."""
     index = tl.load(index_ptr + row, mask=row < n, other=0).to(tl.int64)
     require(tl.min(((index >= 0) & (index < num_weights)).to(tl.int32)) > 0)
     return index
@@ -100,7 +100,7 @@ def plan(gpu, config, weight, indices, num_weights, padding_idx=-1):
 
 def plan_backward(gpu, config, gy, indices, num_weights, padding_idx=-1):
     count = num_weights * gy.shape[-1]
-    whole = gy.dtype == torch.float32  # the gradient itself is what is added to
+    whole = gy.dtype == torch.float32  # sums are added directly to the gradient
     sum_of = "gweight" if whole else "sums"
     args = ("gy", "indices", sum_of, *_sizes(gy, indices, num_weights), i64(padding_idx))
     zero = _flat(embedding_zero, (sum_of,), count)
@@ -119,7 +119,7 @@ def _sizes(x, indices, num_weights):
 
 
 def _cols(x, most: int) -> int:
-    """Columns of a tile: more where a grid could not count the tiles of a row."""
+    """Columns of a tile: more if a grid could otherwise not hold the tiles of a row."""
     wanted = max(most, next_power_of_2(cdiv(x.shape[-1], GRID_Y)))
     return min(next_power_of_2(x.shape[-1]), wanted)
 

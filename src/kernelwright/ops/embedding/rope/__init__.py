@@ -11,7 +11,7 @@ from . import heuristics, spec
 
 
 def _rungs(side: str = "") -> tuple[Rung, ...]:
-    """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
+    """The rungs from the slowest to the fastest; `side` is "_backward" in a backward's entries."""
     return (
         *rungs.pytorch(
             side,
@@ -42,7 +42,7 @@ LADDER = Ladder(
 LADDER_BACKWARD = Ladder(
     spec.BACKWARD, _rungs("_backward"), __name__, heuristics.order, heuristics.bucket, "peers:PEERS"
 )
-# samples of a vmap may have tables of their own, or none
+# each sample of a vmap may have its own tables, or none
 _rope = bind(LADDER, LADDER_BACKWARD, vmap="loop")
 
 

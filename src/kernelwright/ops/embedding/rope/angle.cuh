@@ -1,10 +1,10 @@
-// Sine and cosine of an angle in turns of 2 pi: needs no argument reduction, however large the
+// Sine and cosine of an angle in units of 2 pi (turns): no argument reduction is needed for any
 // position in a sequence.
 #pragma once
 
 namespace kw {
 
-// turns must be within [-1/2, 1/2]; both results within 2 ulp of float's 1.
+// turns must be within [-1/2, 1/2]; the error of both results is at most 2 ulp of 1 in float.
 __device__ __forceinline__ void sincos_turns(float turns, float &sine, float &cosine) {
 #ifdef __CUDA_ARCH__
   sincospif(2.0f * turns, &sine, &cosine);
@@ -14,8 +14,8 @@ __device__ __forceinline__ void sincos_turns(float turns, float &sine, float &co
 #endif
 }
 
-// position * frequency (in turns per position) without its whole turns. In double, because the 24
-// bits of a float would all be spent on the whole turns.
+// position * frequency (in turns per position) without its whole turns. In double, because the
+// whole turns would use up all 24 bits of a float.
 __device__ __forceinline__ float turns_of(double position, double frequency) {
   const double turns = position * frequency;
   return float(turns - rint(turns));

@@ -41,7 +41,7 @@ def _vec16(config, given, results, args):
     batch, heads_q, tokens, dims = x.shape
     groups = cdiv(heads_q, config["heads"]) + cdiv(y.shape[1], config["heads"])
     per_token = groups * dims // (2 * pairs)
-    chunk = min(batch * tokens, 2**31 // per_token)  # tokens whose threads 32 bits can count
+    chunk = min(batch * tokens, 2**31 // per_token)  # tokens whose threads fit in 32 bits
     strides = [s for t in (x, y, same_order(x), same_order(y)) for s in _strides(t)]
     launch = Launch(
         CudaKernel(Path(__file__).with_name("cuda_vec16.cu"), _kernel(template)),

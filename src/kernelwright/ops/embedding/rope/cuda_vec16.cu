@@ -1,20 +1,22 @@
 // 16-byte vectors, and angles that several heads share.
 //
-// Idea: a thread takes the same PAIRS pairs of HEADS heads of one token: it loads its cos and sin
-// once, after all of its vectors are on the way. q and k are heads alike, so one launch does both;
-// four strides a tensor take any order of batch, heads and tokens. Angles that are computed cost
-// one exponential a thread; double keeps them exact at any position. Traffic: q and k read and
-// written once; the tables stay in L1 and L2. Over `triton_token`: vectors at any number of heads
-// and dimensions, nothing padded to powers of two. Limit: DRAM.
+// Idea: a thread processes the same PAIRS pairs of HEADS heads of one token: it loads its cos and
+// sin once, after it has issued the loads of all its vectors. The heads of q and k are processed
+// alike, in one launch; four strides per tensor allow any order of batch, heads and tokens.
+// Computed angles cost one exponential per thread; in double they are accurate at any position.
+// Traffic: q and k read and written once; the tables stay in L1 and L2.
+// Compared with `triton_token`: vectors for any number of heads and dimensions, without padding to
+// powers of two.
+// Limit: DRAM bandwidth.
 #include "angle.cuh"
 #include "kw/vec.cuh"
 
-// Elements between neighbours along batch, heads and tokens.
+// Element distances along batch, heads and tokens.
 struct Strides {
   long long batch, head, token;
 };
 
-// cos and sin of PAIRS pairs: tables are read by LOAD elements, `step` apart where LOAD is 1.
+// cos and sin of PAIRS pairs: tables are read LOAD elements at a time, `step` apart if LOAD is 1.
 template <int LOAD, typename A, int PAIRS>
 __device__ __forceinline__ void read_angles(const A *table, long long step, float (&out)[PAIRS]) {
   if constexpr (LOAD > 1) {
@@ -31,14 +33,14 @@ __device__ __forceinline__ void read_angles(const A *table, long long step, floa
   }
 }
 
-// The same of position * base^(-2 pair / rotated), pairs from `first` on.
+// The same for position * base^(-2 pair / rotated), for pairs from `first` on.
 template <int PAIRS>
 __device__ __forceinline__ void compute_angles(double position, double base, unsigned first,
                                                unsigned rotated, float (&c)[PAIRS],
                                                float (&s)[PAIRS]) {
-  const double octaves = -2.0 * log2(base) / rotated;  // between neighbouring pairs
+  const double octaves = -2.0 * log2(base) / rotated;  // between adjacent pairs
   const double ratio = exp2(octaves);
-  double frequency = exp2(octaves * first) * 0.15915494309189535;  // turns a position
+  double frequency = exp2(octaves * first) * 0.15915494309189535;  // turns per position
 #pragma unroll
   for (int i = 0; i < PAIRS; ++i) {
     kw::sincos_turns(kw::turns_of(position, frequency), s[i], c[i]);
@@ -46,8 +48,8 @@ __device__ __forceinline__ void compute_angles(double position, double base, uns
   }
 }
 
-// A is the type of the tables, or of positions where angles are COMPUTED; VEC elements are one
-// load; `direction` is 1, or -1 to turn back.
+// A is the type of the tables, or of positions if angles are COMPUTED; a load moves VEC elements;
+// `direction` is 1, or -1 for the inverse rotation.
 template <typename T, typename A, bool COMPUTED, int PAIRS, int VEC, int LOAD, int HEADS, int BLOCK,
           bool INTERLEAVED>
 __global__ void __launch_bounds__(BLOCK)
@@ -70,7 +72,7 @@ __global__ void __launch_bounds__(BLOCK)
   const unsigned group = place / per_head - (of_k ? groups_q : 0);
   const unsigned groups = of_k ? groups_k : groups_q, heads = of_k ? heads_k : heads_q;
 
-  // this thread's elements of a head: `first` on, and `apart` from one vector to the next
+  // this thread's elements of a head: from `first` on, with `apart` elements between its vectors
   const unsigned turning = rotated / (2 * PAIRS);
   const bool turns = part < turning;
   unsigned first = part * 2 * PAIRS, apart = VEC;

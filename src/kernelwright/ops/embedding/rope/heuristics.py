@@ -1,11 +1,11 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
 from kernelwright.contract.arithmetic import gcd, next_power_of_2
 from kernelwright.contract.eligibility import kind, unsupported_dtype
 
-TILE = 16384  # elements of all heads of a token that a Triton program rotates
+TILE = 16384  # elements of all heads of a token that a Triton program can rotate
 
 TRITON_CONFIGS = ({"num_warps": 4}, {"num_warps": 8})
 # heads: of one token that a thread rotates by the angles that it has loaded
@@ -17,7 +17,7 @@ VEC16_CONFIGS = (
 
 
 def fits(gpu, **args):
-    """What both kernels ask of dtypes."""
+    """Requirements of both kernels on dtypes."""
     x, y = heads(args)
     for name, t in args.items():
         if name in ("q", "k", "gyq", "gyk") and (why := unsupported_dtype(t.dtype, name)):
@@ -60,8 +60,9 @@ def heads(args):
 
 
 def vector(x, y, rotary_dim: int, interleaved: bool) -> int:
-    """Elements of x and y that one instruction moves: up to 16 bytes, and no vector straddles the
-    middle of what is rotated or of what is copied. Interleaved pairs stay in one vector."""
+    """Elements of x and y that one instruction moves: at most 16 bytes, such that no vector
+    straddles the middle of the rotated or of the copied dimensions. Interleaved pairs stay in one
+    vector."""
     widest = 16 // x.itemsize
     parts = [widest, rotary_dim // 2, (x.shape[-1] - rotary_dim) // 2]
     if interleaved:
@@ -73,7 +74,8 @@ def vector(x, y, rotary_dim: int, interleaved: bool) -> int:
 
 
 def choose_vec16(gpu, **args):
-    """Several heads a thread share angles; few tokens need every SM more."""
+    """Several heads per thread share angles; with few tokens it is more important to use all
+    SMs."""
     x, y = heads(args)
     threads = (x.numel() + y.numel()) * x.itemsize // 32  # two vectors each
     if threads < 4 * 1024 * gpu.sms:

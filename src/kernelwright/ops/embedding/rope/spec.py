@@ -1,14 +1,14 @@
-"""rope: the maths. Each pair (a, b) of a head's first R dimensions turns by an angle of its token:
+"""rope: the mathematics. Each pair (a, b) of a head's first R dimensions is rotated by an angle
+that depends on its token:
 
 a' = a cos - b sin,  b' = b cos + a sin
 
-Pair i is (i, i + R/2), the halves of Llama, or (2i, 2i + 1), neighbours as in GPT-J. Its angle is
+Pair i is (i, i + R/2), the halves as in Llama, or (2i, 2i + 1), adjacent as in GPT-J. Its angle is
 given as cos and sin, or computed: position * base^(-2i/R). The other dimensions are copied. The
 rotation is orthogonal, so the gradient is the rotation by the opposite angle.
 
-B batch, H heads of q, K heads of k, T tokens, D dimensions of a head, R of them rotated.
-q is (B, H, T, D) and k (B, K, T, D), with any strides; cos and sin are (B, T, R/2), positions
-(B, T).
+B batch size, H heads of q, K heads of k, T tokens, D dimensions of a head, R of them rotated. q is
+(B, H, T, D) and k (B, K, T, D), with any strides; cos and sin are (B, T, R/2), positions (B, T).
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ BENCH = (
     ((4, 28, 4096, 128), {"kv": 4}, "Qwen 2.5 7B"),
     ((4, 16, 2048, 256), {"rotary": 64, "interleaved": True}, "GPT-J 6B"),
 )
-# What a case leaves unsaid: as many heads of k as of q, all dimensions, halves, float32 tables of
-# one row a token for the whole batch. `at`: angles are computed, for positions from there on.
+# Defaults of a case's parameters: as many heads of k as of q, all dimensions, halves, float32
+# tables with one row per token for the whole batch. `at`: angles are computed for positions from
+# there on.
 DEFAULTS = {
     "kv": None,
     "rotary": None,
@@ -94,14 +95,14 @@ CASES = (
 
 
 def frequencies(base: float, rotary_dim: int, device=None) -> torch.Tensor:
-    """Radians a position of each pair, (R/2), in float64: float32's would be off by a hundredth
-    of a radian after 131,072 positions."""
+    """Radians per position of each pair, (R/2), in float64: float32's would have an error of a
+    hundredth of a radian after 131,072 positions."""
     pair = torch.arange(0, rotary_dim, 2, dtype=torch.float64, device=device)
     return base ** (-pair / rotary_dim)
 
 
 def angle_tables(cos, sin, positions, base, rotary_dim):
-    """cos and sin (B, T, R/2), whether they are given or computed."""
+    """cos and sin (B, T, R/2), given or computed."""
     if positions is None:
         return cos, sin
     angle = positions[..., None].double() * frequencies(base, rotary_dim, positions.device)
@@ -159,7 +160,7 @@ def inputs(c, device):
     kind = said["tables"]
     dtype = c.dtype if kind == "same" else torch.float32
     many = b if kind == "batch" else 1
-    # any angles do; those of the first token are the easiest to get wrong in memory
+    # any angles will do; those of the first token are the easiest to get wrong in memory
     angle = tensor(c, "angle", device, shape=(many, t, rotary // 2), dtype=torch.float32, scale=3.0)
     tables = [f.to(dtype).expand(b, t, rotary // 2) for f in (angle.cos(), angle.sin())]
     if kind == "strided":  # each value twice in its table
@@ -168,7 +169,7 @@ def inputs(c, device):
 
 
 def _heads(c, device, heads: int, heads_k: int, memory: str):
-    """q and k as (B, heads, T, D): on their own in the order that `memory` names, or parts of one
+    """q and k as (B, heads, T, D): separate, in the order that `memory` names, or parts of one
     packed (B, T, H + 2K, D)."""
     b, _, t, d = c.shape
     if memory == "packed":
@@ -186,7 +187,7 @@ def backward_inputs(c, device):
 
 
 def same_order(t) -> TensorSpec:
-    """A dense result in the order in which t's dimensions lie in memory, the last one innermost."""
+    """A dense result with dimensions in the memory order of t's, the last one innermost."""
     shape, strides = tuple(t.shape), t.stride()
     order = sorted(range(len(shape) - 1), key=lambda i: -strides[i])
     dense, step = [1] * len(shape), shape[-1]
@@ -204,8 +205,8 @@ def backward_outputs(gyq, gyk, **others):
 
 
 def _cost(q, k, cos, sin, positions, rotary_dim):
-    """q and k are one stream after the other. Tables have a row for each token, or where they are
-    expanded one for all batches."""
+    """q and k are two streams. Tables have a row per token; if they are expanded, one for all
+    batches."""
     tables = 0
     for t in (cos, sin, positions):
         if t is not None:
@@ -223,9 +224,9 @@ def backward_cost(gyq, gyk, cos, sin, positions, base, rotary_dim, interleaved):
 
 
 def _noise(x, cos, sin, positions, base, rotary_dim, interleaved):
-    """What float32 makes of a cos - b sin: both products are rounded, by u of their size. Angles
-    that are computed: their fraction of a turn, exact before, is rounded to float32 and costs at
-    most pi u of angle, the functions another ulp."""
+    """The rounding errors of a cos - b sin in float32: both products are rounded, by u of their
+    size. For computed angles the fraction of a turn, exact before, is rounded to float32, which
+    costs at most pi u of angle; the functions add another ulp."""
     u = torch.finfo(torch.float32).eps / 2
     c, s = angle_tables(cos, sin, positions, base, rotary_dim)
     more = 0.0 if positions is None else math.pi + 1
@@ -246,7 +247,8 @@ ANGLES = "Tensor? cos, Tensor? sin, Tensor? positions, float base, int rotary_di
 
 
 def sharding(args, results):
-    """Samples, heads (as many as both have) or tokens; angles go with samples and tokens."""
+    """Over samples, heads (if q and k have the same number) or tokens; angles follow samples and
+    tokens."""
     heads = [t for t in (*args.values(), *results.values()) if getattr(t, "ndim", 0) == 4]
     angles = ("cos", "sin", "positions")
     for dim, of_angles in ((0, 0), (1, None), (2, 1)):

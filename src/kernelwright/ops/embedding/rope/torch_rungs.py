@@ -1,4 +1,4 @@
-"""rope in PyTorch, which has no operator for it: the formula, and fewer kernels for the same."""
+"""rope in PyTorch, which has no operator for it: the formula, and a version with fewer kernels."""
 
 import torch
 
@@ -6,7 +6,8 @@ from .spec import angle_tables, turned
 
 
 def manual(q, k, cos, sin, positions, base, rotary_dim, interleaved):
-    """A kernel an operator: for q as for k four products, two sums, two joins, two conversions."""
+    """One kernel per operator: four products, two sums, two joins, two conversions each for q and
+    k."""
     cos, sin = _wide(cos, sin, positions, base, rotary_dim, q.dtype)
     return tuple(_manual(x, cos, sin, rotary_dim, interleaved) for x in (q, k))
 
@@ -31,7 +32,8 @@ def native_backward(gyq, gyk, cos, sin, positions, base, rotary_dim, interleaved
 
 
 def _native(x, cos, sin, rotary_dim, interleaved):
-    """Writes into halves of the result: no joins. addcmul takes two products in one kernel."""
+    """Writes into halves of the result: no joins. addcmul computes a product and a sum in one
+    kernel."""
     y = torch.empty_like(x)
     pair = slice(0, rotary_dim, 2), slice(1, rotary_dim, 2)
     half = slice(0, rotary_dim // 2), slice(rotary_dim // 2, rotary_dim)
@@ -45,7 +47,7 @@ def _native(x, cos, sin, rotary_dim, interleaved):
 
 
 def _wide(cos, sin, positions, base, rotary_dim, dtype):
-    """Tables in float32, float64 beside float64."""
+    """Tables in float32, or in float64 if q and k are float64."""
     wide = torch.promote_types(dtype, torch.float32)
     cos, sin = angle_tables(cos, sin, positions, base, rotary_dim)
     return cos.to(wide), sin.to(wide)

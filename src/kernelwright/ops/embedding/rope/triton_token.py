@@ -1,10 +1,11 @@
 """One token per program: all of its heads are rotated by angles that are loaded once.
 
 Idea: a program holds the two members of each pair of every head of a token as two tiles, heads by
-pairs, first of q, then of k. Any strides; neighbouring pairs are loaded as one tile and split in
-registers, so that loads stay contiguous.
-Traffic: q and k read and written once, in one launch; `manual` moves fourteen times that in 22.
-Over `compiled`: one kernel for q and k, and no padding or masks in memory.
+pairs, first of q, then of k. Any strides are supported; adjacent pairs are loaded as one tile and
+split in registers, so that loads stay contiguous.
+Traffic: q and k read and written once, in one launch.
+Compared with `compiled`: one kernel for q and k, and no padding or masks in memory. `manual` moves
+fourteen times as many bytes in 22 launches.
 Limit: tiles have powers of two of rows and columns: 28 heads or 96 dimensions leave lanes idle.
 """
 
@@ -23,10 +24,10 @@ def _angles(
     cos_ptr, sin_ptr, batch, t, pair, half, table_batch, table_token, base,
     TABLE_STEP: tl.constexpr, COMPUTED: tl.constexpr,
 ):  # fmt: skip
-    """cos and sin (1, pairs) of a token; of computed angles, cos_ptr holds positions."""
+    """cos and sin (1, pairs) of a token; for computed angles, cos_ptr points to positions."""
     row = batch * table_batch + t * table_token
     if COMPUTED:
-        # in double, and without whole turns before it becomes float32
+        # in double, and without whole turns before the conversion to float32
         position = tl.load(cos_ptr + row).to(tl.float64)
         octave = pair.to(tl.float64) * (-tl.log2(base) / half)
         turns = position * (tl.exp2(octave) * 0.15915494309189535)
@@ -44,7 +45,7 @@ def _turn(
     x_ptr, y_ptr, cos, sin, n_heads, half, n_dims, x_head, y_head, DIM: tl.constexpr,
     HEADS: tl.constexpr, PAIRS: tl.constexpr, REST: tl.constexpr, INTERLEAVED: tl.constexpr,
 ):  # fmt: skip
-    """The heads of one token; the pointers are its own."""
+    """Rotates the heads of one token, to which the pointers point."""
     head = tl.arange(0, HEADS)[:, None].to(tl.int64)
     if INTERLEAVED:
         dim = tl.arange(0, 2 * PAIRS)[None, :]
@@ -111,7 +112,7 @@ def _plan(config, given, results, args):
     computed = args["positions"] is not None
     table = args["positions" if computed else "cos"]
     constexprs = {
-        # as constants: loads are vectors where they are 1
+        # as constants: where they are 1, loads are vectors
         "Q_DIM": x.stride(-1),
         "K_DIM": y.stride(-1),
         "TABLE_STEP": table.stride()[-1],

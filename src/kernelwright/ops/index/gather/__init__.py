@@ -179,7 +179,7 @@ def scatter_add(
 
 
 def _numbered(input: torch.Tensor, dim: int, index: torch.Tensor) -> int:
-    """The dimension from the front.
+    """The dimension, counted from the front.
 
     Raises:
         TypeError, ValueError, IndexError: index is not a tensor of integers or has another number
@@ -189,7 +189,7 @@ def _numbered(input: torch.Tensor, dim: int, index: torch.Tensor) -> int:
     span = max(input.ndim, 1)
     if not -span <= dim < span:
         raise IndexError(f"dim: {dim} is out of range for a tensor of {input.ndim} dimensions")
-    if index.numel() == 0:  # PyTorch takes any then
+    if index.numel() == 0:  # then PyTorch accepts any index
         return dim % span
     if index.dtype not in heuristics.INTEGERS:
         raise TypeError(f"index: must be int32 or int64, is {index.dtype}")
@@ -219,10 +219,10 @@ def _narrowed(
 
 
 def _replaced(x: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
-    """x, whose beginning in every dimension is `part`."""
+    """x, where the part at the beginning of every dimension is replaced by `part`."""
     if part.shape == x.shape:
         return part
-    wholes = [x]  # x, narrowed by a dimension more each time
+    wholes = [x]  # x, narrowed in one more dimension each time
     for d, size in enumerate(part.shape):
         wholes.append(wholes[-1].narrow(d, 0, size))
     for d in reversed(range(x.ndim)):
@@ -237,7 +237,7 @@ def _names_rows(index: torch.Tensor, dim: int) -> bool:
 
 
 def _as_fibers(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """(dimensions before `dim`, `dim`, the dimensions after it as one)."""
+    """(dimensions before `dim`, `dim`, the dimensions after it merged)."""
     return x.reshape(*x.shape[: dim + 1], x.shape[dim + 1 :].numel())
 
 

@@ -17,7 +17,7 @@ from kernelwright.ops.embedding.lookup import cuda as lookup
 
 from .heuristics import elements, stride_of, width
 
-ADDED_BEFORE = 8  # positions of a piece in flight
+ADDED_BEFORE = 8  # positions of a piece that are in flight
 
 
 def thread(gpu, config, x, index, n):
@@ -58,7 +58,7 @@ def atomics_backward(gpu, config, gy, index, n):
 
 def _atomics(src_name, y_name, config, x, index, src, n):
     block, count, numel = config["block"], index.numel(), elements(index, n)
-    whole = src.dtype == torch.float32  # the result itself is what is added to
+    whole = src.dtype == torch.float32  # sums are added directly to the result
     sum_of = y_name if whole else "sums"
     start = _start("atomics", sum_of, torch.float32, block, x, src.dtype, numel)
     kernel = f"scatter_atomics<{CTYPE[src.dtype]}, {CTYPE[index.dtype]}, {block}>"
@@ -127,13 +127,13 @@ def _sorted(src_name, y_name, config, x, index, src, n):
 
 
 def _of_targets(launch: Launch) -> Launch:
-    """A launch of the sort, of the keys that are called `targets` here."""
+    """A launch of the sort, with the argument that is called `targets` here as its keys."""
     args = tuple("targets" if a == "indices" else a for a in launch.args)
     return replace(launch, kernel=_kernel("order", launch.kernel.name), args=args)
 
 
 def _start(trick, to, dtype, block, x, x_dtype, numel):
-    """x, or zeros, as `dtype` in `to`."""
+    """Writes x, or zeros, as `dtype` to `to`."""
     columns, stride, w = numel, 0, math.gcd(numel, 16 // dtype.itemsize)
     if x is not None:
         if not x.is_contiguous():
@@ -145,14 +145,14 @@ def _start(trick, to, dtype, block, x, x_dtype, numel):
 
 
 def _fibers(index, n, x=None):
-    """kw::Fibers; `stride` is used where x is."""
+    """kw::Fibers; `stride` is used only if x is given."""
     m, columns = index.shape[-2:]
     stride = 0 if x is None else stride_of(x)
     return struct(pack("<5q", n, m, columns, stride, stride_of(index)))
 
 
 def _each(trick, kernel, count, block, args):
-    """A thread for each of `count`."""
+    """One thread for each of `count`."""
     return Launch(_kernel(trick, kernel), (max(1, cdiv(count, block)), 1, 1), args, (block, 1, 1))
 
 

@@ -1,12 +1,13 @@
 // Atomic additions in memory, one element per thread.
 //
-// Idea: L2 adds, so no thread needs to know which others add to its element. In float32, whatever
-// the dtype: 16-bit sums stop growing.
-// Traffic: x read and copied (or zeros written), the numbers and src read; each element of src is a
-// read and a write of a sector in L2, and in DRAM where L2 does not hold it; of 16-bit types the
-// float32 sums are written and read once more.
-// Limit: L2's atomic units, and elements that many add to. The order of the additions, and so the
-// last bits, differ from run to run.
+// Idea: L2 performs the additions, so no thread needs to know which others add to its element. In
+// float32 for any dtype, because 16-bit sums stop growing.
+// Traffic: x read and copied (or zeros written), the indices and src read. Each element of src
+// reads and writes a sector in L2, and in DRAM if L2 does not hold it. For 16-bit types the float32
+// sums are written and read once more.
+// Compared with `manual`: one launch for all additions.
+// Limit: the atomic units of L2, and elements to which many are added. The order of the additions,
+// and so the last bits, differ between runs.
 #include "start.cuh"
 
 template <typename T, typename Index, int BLOCK>

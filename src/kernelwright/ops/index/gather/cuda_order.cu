@@ -1,2 +1,2 @@
-// Positions sorted by the elements that they add to: the sort of embedding's gradient.
+// Sorts positions by the elements to which they are added: the sort of embedding's gradient.
 #include "../../embedding/lookup/cuda_order.cu"

@@ -1,12 +1,14 @@
-// Short fibers: each entry is compared with the others of its fiber.
+// Short fibers: each index is compared with the others of its fiber.
 //
-// Idea: x is copied (or zeros are written); then a thread per position looks for its number among
-// those before it in the fiber. If there is none it adds, in order, all that share the number. Two
-// launches, no workspace.
-// Traffic: x read and the result written by vectors; the numbers and src once from DRAM, and up to
-// m times from L1; the elements added to are read and written once more.
-// Over `cuda_atomics`: deterministic, an element is rounded once, and 16-bit types take no float32
-// sums. Limit: m^2 comparisons a fiber: up to some tens of numbers. More are `cuda_sorted`'s.
+// Idea: x is copied (or zeros are written); then the thread of a position compares its index with
+// those before it in the fiber. If it is the first of its value, it adds all positions with the
+// same index, in order. Two launches, no workspace.
+// Traffic: x read and the result written by vectors; the indices and src once from DRAM, and up to
+// m times from L1; the elements that are added to are read and written once more.
+// Compared with `cuda_atomics`: deterministic, an element is rounded once, and 16-bit types need no
+// float32 sums.
+// Limit: m^2 comparisons per fiber, for at most some tens of indices; longer fibers use
+// `cuda_sorted`.
 #include "start.cuh"
 
 template <typename T, typename Index, int BLOCK>

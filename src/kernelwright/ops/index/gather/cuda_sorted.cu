@@ -1,13 +1,13 @@
 // Each element of the result adds its run of sorted positions, in order.
 //
-// Idea: an index and its fiber determine an element of the whole tensor (scatter_targets). The
-// radix sort of embedding's gradient (cuda_order.cu there) puts positions in the order of their
-// elements, its pieces add the parts of long runs, and here an element adds its run and is written
-// once.
-// Traffic: x and src read once, the result written once; the numbers once, then 24 bytes a position
-// for each 8 or 9 bits of the elements' count, and 8 bytes an element for where its run starts.
-// Over `cuda_atomics`: deterministic, rounded once. Limit: the sort: three passes for 2^24
-// elements.
+// Idea: an index and its fiber determine an element of the tensor (scatter_targets). The radix sort
+// of embedding's gradient (cuda_order.cu there) sorts positions by element, its pieces add the
+// parts of long runs; here each element adds its run and is written once.
+// Traffic: x and src read once, the result written once; the indices once, then 24 bytes per
+// position for each 8 or 9 bits of the number of elements, and 8 bytes per element for the start of
+// its run.
+// Compared with `cuda_atomics`: deterministic, rounded once.
+// Limit: the sort: three passes for 2^24 elements.
 #include "../../embedding/lookup/cuda_sorted.cu"
 #include "fibers.cuh"
 
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(BLOCK)
     add_rows<UNROLL, T, 1>(src, 1, pairs, start, stop, acc);
   } else {
     for (int piece = start / PIECE; piece <= (stop - 1) / PIECE; ++piece)
-      acc[0] += partials[piece * 2ll + (start > piece * PIECE)];  // 1: it begins inside the piece
+      acc[0] += partials[piece * 2ll + (start > piece * PIECE)];  // 1: it begins inside it
   }
   y[i] = start == stop ? own : kw::from_float<T>(kw::to_float(own) + acc[0]);
 }

@@ -1,10 +1,11 @@
 // One element of the result per thread.
 //
 // Idea: a thread reads an index, then the element that it selects. Elements are copied as bits, so
-// that types of one size share a kernel.
-// Traffic: the numbers once (8 bytes beside 2 or 4 of the element), the result written once; of x a
-// sector of 32 bytes for each element where a fiber's numbers are far apart.
-// Limit: two latencies, one after the other, for a single element.
+// that types of the same size share a kernel.
+// Traffic: the indices once (8 bytes for each element of 2 or 4), the result written once; a sector
+// of 32 bytes of x per element, if the indices of a fiber are far apart.
+// Compared with `manual`: no tensors of coordinates are written.
+// Limit: two dependent memory latencies for a single element.
 #include "fibers.cuh"
 
 template <int BYTES, typename Index>

@@ -1,16 +1,18 @@
 // Indices and results as 16-byte vectors, several in flight.
 //
-// Idea: a thread takes WIDTH neighbours of a row (or, of rows of one element, of a fiber): it reads
-// the numbers of all of its vectors, then all elements, then stores, so that two latencies are paid
-// for UNROLL * WIDTH elements; and the divisions of a place for WIDTH.
-// Traffic: that of `cuda_thread`; numbers and results leave the caches to x.
-// Over `cuda_thread`: 16 times the bytes in flight.
-// Limit: DRAM; of x, sectors of 32 bytes where L2 does not hold them yet.
+// Idea: a thread processes WIDTH adjacent elements of a row (or of a fiber, if rows have one
+// element): it reads the indices of all its vectors, then all elements, then stores, so that UNROLL
+// * WIDTH elements together take two latencies; the divisions of a position are shared by WIDTH
+// elements.
+// Traffic: as `cuda_thread`; indices and results have a streaming hint, which leaves the caches to
+// x.
+// Compared with `cuda_thread`: 16 times as many bytes in flight.
+// Limit: DRAM bandwidth; 32-byte sectors of x that L2 does not hold yet.
 #include <kw/vec.cuh>
 
 #include "fibers.cuh"
 
-// Numbers that one instruction reads, of WIDTH.
+// The number of indices that one instruction reads, out of WIDTH.
 template <typename Index, int WIDTH>
 constexpr int kNumbers = WIDTH * sizeof(Index) < 16 ? WIDTH : 16 / sizeof(Index);
 
@@ -20,7 +22,7 @@ __global__ void __launch_bounds__(BLOCK)
   using T = typename kw::Element<BYTES>::type;
   constexpr int EACH = kNumbers<Index, WIDTH>;
   const long long first = (long long)blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
-  const int step = fibers.c > 1;  // columns from one element of a vector to the next
+  const int step = fibers.c > 1;  // columns between elements of a vector
   kw::Vec<Index, EACH> number[UNROLL][WIDTH / EACH];
   kw::Vec<T, WIDTH> v[UNROLL];
 #pragma unroll

@@ -1,4 +1,5 @@
-// A tensor (lead, n, c) whose elements along the middle dimension an index (lead, m, c) numbers.
+// A tensor (lead, n, c) whose elements along the middle dimension are selected by an index (lead,
+// m, c).
 #pragma once
 #include "../../layout/permute_copy/places.cuh"
 
@@ -9,7 +10,8 @@ struct Fibers {
   long long stride, index_stride;  // between rows of c elements of the tensor, and of the index
 };
 
-// Where position p of the index lies: its row and column, and row 0 of its fiber in the tensor.
+// The memory position of index position p: its row and column, and row 0 of its fiber in the
+// tensor.
 struct Position {
   long long row, column, fiber;
 
@@ -21,7 +23,7 @@ struct Position {
   }
 };
 
-// The row of the tensor that a number names.
+// The row of the tensor that an index selects.
 __device__ __forceinline__ long long named_row(const Fibers &f, const Position &at,
                                                long long number) {
   assert(number >= 0 && number < f.n && "index: out of range");

@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kernelwright.contract.eligibility import kind, log2, unsupported_dtype
 from kernelwright.ops.embedding.lookup.heuristics import INTEGERS
 
 SIZES = (1, 2, 4, 8)  # bytes of an element that is copied
-FEW = 32  # numbers of a fiber, up to which each may look at all others
+FEW = 32  # indices of a fiber, up to which each may be compared with all others
 MOST = 2**31 - 1
 
 THREAD = ({"block": 256},)
@@ -17,7 +17,7 @@ VEC16 = ({"block": 256, "unroll": 2}, {"block": 128, "unroll": 4})
 TRITON = ({"tile": 1024, "num_warps": 4},)
 ATOMICS = ({"block": 256},)
 SMALL = ({"block": 256},)
-# piece: positions of a long run that are added at a time
+# piece: positions of a long run that are added together
 SORTED = ({"block": 256, "unroll": 4, "piece": 64},)
 
 
@@ -41,7 +41,7 @@ def fits_triton(gpu, index, x, n=None):
 
 
 def fits_add(gpu, index, x=None, src=None, gy=None, n=None):
-    """What kernels that add ask: of the tensors that are there, all of one dtype."""
+    """Requirements of kernels that add: all given tensors have the same dtype."""
     given = {name: t for name, t in {"x": x, "src": src, "gy": gy}.items() if t is not None}
     first = next(iter(given.values()))
     for name, t in given.items():
@@ -68,35 +68,35 @@ def fits_sorted(gpu, index, x=None, src=None, gy=None, n=None):
 
 
 def elements(index, n: int) -> int:
-    """Of a tensor whose fibers of n elements the index numbers."""
+    """The number of elements of a tensor whose fibers of n elements the index selects from."""
     return math.prod(index.shape[:-2]) * n * index.shape[-1]
 
 
 def stride_of(x) -> int:
-    """Between rows of the last dimension."""
+    """Elements between the rows of the last dimension."""
     return rows_view(x.shape, x.stride())[2]
 
 
 def width(x, index) -> int:
-    """Neighbours that a thread of the vec16 rung takes: up to 16 bytes of the result, along a row,
-    or, of rows of one element, along a fiber."""
+    """Adjacent elements that a thread of the vec16 rung processes: at most 16 bytes of the result,
+    along a row or, if rows have one element, along a fiber."""
     m, columns = index.shape[-2:]
     between = stride_of(index)
     if columns == 1 and between != 1:
         return 1
     span = m if columns == 1 else math.gcd(columns, between)
-    if index.align < 16:  # a load of several numbers is aligned to all of them
+    if index.align < 16:  # a load of several indices is aligned to all of them
         span = math.gcd(span, index.align // index.itemsize)
     return math.gcd(min(8, 16 // x.itemsize), span)
 
 
 def order(gpu, **specs):
-    """None is proven on a GPU yet."""
+    """No rung: none is proven on a GPU yet."""
     return ()
 
 
 def bucket(index, x=None, gy=None, src=None, n=None):
-    """Key of a call in the tuned table: dtype, numbers and elements by powers of two."""
+    """Key of a call in the tuned table: dtype, indices and elements by powers of two."""
     t = gy if x is None else x
     of = t.shape[-2] if n is None else n
     return f"{kind(t.dtype)}/{log2(index.numel())}/{log2(elements(index, of))}"

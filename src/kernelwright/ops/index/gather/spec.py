@@ -1,11 +1,11 @@
-"""gather and scatter_add: the maths. Both number the elements of a tensor along its last but one
+"""gather and scatter_add: the mathematics. Both select elements of a tensor along its next-to-last
 dimension.
 
     gather:       y[a, m, c] = x[a, index[a, m, c], c]
     scatter_add:  y = x, and src[a, m, c] is added to y[a, index[a, m, c], c]
 
-x is (*lead, n, c), index and src are (*lead, m, c). Each is the other's gradient: that of x in
-gather adds gy to zeros, that of src in scatter_add gathers gy.
+x is (*lead, n, c); index and src are (*lead, m, c). Each is the gradient of the other: the gradient
+of x in gather adds gy to zeros; that of src in scatter_add gathers gy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, generator, tensor
 from kernelwright.contract.rounding import U
 
-# What a case leaves unsaid: 6 random int64 numbers in each fiber.
+# Defaults of a case's parameters: 6 random int64 indices per fiber.
 DEFAULTS = {"m": 6, "numbers": "random", "index": torch.int64}
 SHAPES = (
     ((2, 9, 8), {}),
@@ -60,7 +60,7 @@ def cases(more: tuple[torch.dtype, ...] = ()):
 
 
 def index_of(c, device):
-    """The case's numbers; `zipf`: number k with a frequency of about 1 / (k + 1)."""
+    """The case's indices; `zipf`: index k has a frequency of about 1 / (k + 1)."""
     said = {**DEFAULTS, **dict(c.params)}
     *lead, n, columns = c.shape
     shape = (*lead, said["m"], columns)
@@ -74,7 +74,7 @@ def index_of(c, device):
 
 
 def _of_numbers(c, name, device):
-    """A tensor of the shape of the index, with the case's layout and values."""
+    """A tensor of the shape of the index, with the layout and values of the case."""
     *lead, _, columns = c.shape
     shape = (*lead, {**DEFAULTS, **dict(c.params)}["m"], columns)
     return _values(c, name, device, shape)
@@ -125,9 +125,9 @@ def add_backward_reference(gy, index):
 
 
 def _noise(x, index, src):
-    """The rounding error of an element's sum of n + 1 terms in float32, over a tree: u sqrt(log2 n)
+    """The rounding error of an element's sum of n + 1 terms in float32, for a tree: u sqrt(log2 n)
     times the root of the sum of squares (Higham, Accuracy and Stability of Numerical Algorithms,
-    4.2, roundings taken as independent)."""
+    4.2, with independent rounding errors)."""
     u = torch.finfo(torch.float64).eps if x.dtype == torch.float64 else U
     square = x.double().square().scatter_add(-2, index, src.double().square())
     count = torch.ones_like(square).scatter_add(-2, index, torch.ones_like(src, dtype=square.dtype))
@@ -147,14 +147,14 @@ def _numbered(x, index):
 
 
 def _cost(x, index, numel):
-    """The numbers once, the elements that they name once each, as many as there can be."""
+    """The indices once, and the selected elements once each, at most as many as there are."""
     named = min(index.numel(), numel)
     writes = (index.numel() * x.itemsize,)
     return Cost(reads=(named * x.itemsize, index.nbytes), writes=writes)
 
 
 def along(*names):
-    """The sharding rule: every dimension but the one whose elements are numbered."""
+    """The sharding rule: every dimension except the one along which elements are selected."""
 
     def rule(args, results):
         shape = args["index"].shape

@@ -1,10 +1,10 @@
-// What is added to: a copy of x, or zeros.
+// The initial value of the sums: a copy of x, or zeros.
 #pragma once
 #include <kw/vec.cuh>
 
 #include "fibers.cuh"
 
-// A vector per thread. Rows of x lie `stride` apart; a contiguous x is one row.
+// One vector per thread. Rows of x are `stride` elements apart; a contiguous x is one row.
 template <typename T, typename Sum, int WIDTH, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     scatter_start(const T *x, Sum *sum, long long vectors, long long columns, long long stride) {

@@ -1,10 +1,10 @@
-"""gather and scatter_add in PyTorch: places computed, sums in float32; and PyTorch's own."""
+"""gather and scatter_add in PyTorch: computed positions, sums in float32; and PyTorch's own."""
 
 import torch
 
 
 def manual(x, index, n):
-    """Every element by its three coordinates; a negative number is as wrong as one too large."""
+    """Every element by its three coordinates; a negative index is an error, like one too large."""
     lead, columns = index.shape[:-2].numel(), index.shape[-1]
     of = torch.where(index < 0, n, index).reshape(lead, index.shape[-2], columns)
     a = torch.arange(lead, device=x.device)[:, None, None]
@@ -21,7 +21,7 @@ def _zeros(gy, n, dtype):
 
 
 def manual_backward(gy, index, n):
-    """In float32: sums of many small numbers stop growing in 16 bits."""
+    """In float32, because in 16 bits a sum of many small numbers stops growing."""
     return manual_add(_zeros(gy, n, gy.dtype), index, gy)
 
 

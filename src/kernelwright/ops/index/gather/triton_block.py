@@ -1,9 +1,10 @@
 """A block of the result per program.
 
-Idea: a program computes the places of its elements, reads their numbers, then the elements that
-those name.
-Traffic: that of `cuda_thread`. Over it: as many elements of a thread in flight as a tile gives it.
-Limit: divisions for each element; the compiler does not see that neighbours share a row.
+Idea: a program computes the positions of its elements, reads their indices, then the selected
+elements.
+Traffic: as `cuda_thread`.
+Compared with `cuda_thread`: a thread has several elements in flight, depending on the tile.
+Limit: divisions for each element; the compiler does not know that adjacent elements share a row.
 """
 
 import triton

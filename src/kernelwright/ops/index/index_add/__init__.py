@@ -50,7 +50,7 @@ LADDER_BACKWARD = Ladder(
     heuristics.order_backward,
     heuristics.bucket_backward,
 )
-# samples of a vmap may each have rows of their own
+# each sample of a vmap may have its own rows
 _index_add = bind(LADDER, LADDER_BACKWARD, vmap="loop", same_gradient={"x": "y"})
 
 

@@ -1,5 +1,5 @@
-"""Launches of the CUDA C++ rungs. Runs of positions are made by the launches that the gradient of
-embedding makes them with."""
+"""Launches of the CUDA C++ rungs. Runs of positions are found by the launches of embedding's
+gradient."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def ordered(gpu, config, x, index, source, alpha=1.0):
 
 
 def _runs_of(index, rows, piece):
-    """The launches that make runs of the argument `index`, which embedding calls `indices`."""
+    """The launches that find runs of the argument `index`, which embedding calls `indices`."""
     made, scratch = runs._runs(index, rows, -1, piece, piece)
     renamed = (
         Launch(
@@ -131,7 +131,7 @@ def vec16_backward(gpu, config, gy, index, alpha=1.0):
 
 
 def _each(file, kernel, count, block, *args):
-    """A thread for each of `count`."""
+    """One thread for each of `count`."""
     grid = (max(1, cdiv(count, block)), 1, 1)
     return Launch(CudaKernel(_source(file), f"index_add_{kernel}"), grid, args, (block, 1, 1))
 

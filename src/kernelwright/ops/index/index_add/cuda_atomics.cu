@@ -1,12 +1,13 @@
 // Atomic additions in memory: the result is a copy of x, to which each thread adds.
 //
-// Idea: L2 adds, so no thread needs to know which others add to its row. In float32, whatever the
-// dtype: 16-bit sums stop growing. With VEC 4, one instruction adds four floats (compute capability
-// 9.0).
-// Traffic: x read and copied, source read, and each of its elements a read and a write in L2, which
-// reads and writes lines that it does not hold; 16 bits: the float32 copy read once more.
-// Limit: L2's atomic units, and rows that many add to. The order of the additions, and so the last
-// bits, differ from run to run.
+// Idea: L2 performs the additions, so no thread needs to know which others add to its row. In
+// float32 for any dtype, because 16-bit sums stop growing. With VEC 4, one instruction adds four
+// floats (compute capability 9.0).
+// Traffic: x read and copied, source read, and each of its elements reads and writes in L2, which
+// reads and writes lines that it does not hold; in 16 bits the float32 copy is read once more.
+// Compared with `manual`: no product is written to memory.
+// Limit: the atomic units of L2, and rows to which many are added. The order of the additions, and
+// so the last bits, differ between runs.
 #include <kw/launch.cuh>
 #include <kw/vec.cuh>
 

@@ -1,2 +1,2 @@
-// Runs: where the positions of each row lie, and their order: the kernels of embedding's gradient.
+// Finds and orders the positions of each row: the kernels of embedding's gradient.
 #include "../../embedding/lookup/cuda_runs.cu"

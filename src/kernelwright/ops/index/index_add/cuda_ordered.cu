@@ -1,10 +1,11 @@
 // Each row of the result adds its run of positions, in order, to the row of x.
 //
-// Idea: the kernels of the gradient of embedding count positions into runs and put them in order
+// Idea: the kernels of embedding's gradient find runs of positions by counting and order them
 // (cuda_runs.cu there); here a row adds its run in registers, then x, and is written once.
-// Traffic: x and source read once, the result written once; some 16 bytes a position and 130 a row
-// beside. Over `cuda_atomics`: no additions in memory, no copy before; deterministic.
-// Limit: DRAM, and five launches ahead of the sums.
+// Traffic: x and source read once, the result written once; also some 16 bytes per position and 130
+// per row.
+// Compared with `cuda_atomics`: no additions in memory, no copy before; deterministic.
+// Limit: DRAM bandwidth, and five launches before the sums.
 #include "../../embedding/lookup/cuda_slots.cu"
 
 template <typename T, int VEC, int PIECE, int EACH, int RESIDENT, int BLOCK>

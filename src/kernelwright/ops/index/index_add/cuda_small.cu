@@ -1,10 +1,12 @@
 // Few rows: the index of each position is compared with all others.
 //
-// Idea: x is copied; then a block per position looks for its row among the positions before it. If
-// there is none it adds, in order, all positions that share the row. Two launches, no workspace.
-// Traffic: x read and written; the rows added to, read and written once more; N indices for each of
-// N blocks, from L2. Over `cuda_atomics`: deterministic, and a row is rounded once.
-// Limit: N^2 comparisons: up to some thousand positions. More are `cuda_ordered`'.
+// Idea: x is copied; then the block of a position compares its index with those before it. If it is
+// the first of its value, it adds all positions with the same row, in order. Two launches, no
+// workspace.
+// Traffic: x read and written; the rows that are added to, read and written once more; N indices
+// for each of N blocks, from L2.
+// Compared with `cuda_atomics`: deterministic, and a row is rounded once.
+// Limit: N^2 comparisons, for at most some thousand positions; more positions use `cuda_ordered`.
 #include <kw/launch.cuh>
 #include <kw/vec.cuh>
 

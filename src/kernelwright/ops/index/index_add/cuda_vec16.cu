@@ -1,10 +1,10 @@
 // The gradient of source: rows of gy selected by index, times alpha, several vectors per thread.
 //
 // Idea: a thread reads all its indices before the first vector and all its vectors before the first
-// store, so that two latencies are paid for UNROLL vectors.
-// Traffic: N rows written; the rows that are named, read, out of L2 where they are named again.
-// Over `native`: one kernel, where PyTorch selects and then multiplies.
-// Limit: DRAM.
+// store, so that UNROLL vectors together take two latencies.
+// Traffic: N rows written; the selected rows read, from L2 if they are selected again.
+// Compared with `native`: one kernel, where PyTorch selects and then multiplies.
+// Limit: DRAM bandwidth.
 #include "../../embedding/lookup/table.cuh"
 
 template <typename T, typename Index, int VEC, int UNROLL, int BLOCK>

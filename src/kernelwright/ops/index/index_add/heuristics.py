@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from kernelwright.contract.eligibility import kind, unsupported_dtype
 from kernelwright.ops.embedding.lookup.heuristics import INTEGERS
 from kernelwright.ops.embedding.lookup.heuristics_runs import SLOTS_CONFIGS
 
-FEW = 4096  # rows added, up to which each may look at all others
+FEW = 4096  # added rows, up to which each may be compared with all others
 
-# vec: floats of an atomic addition
+# vec: floats per atomic addition
 ATOMICS = ({"block": 256, "vec": 1}, {"block": 256, "vec": 4})
 SMALL = ({"block": 128},)
 VEC16 = ({"block": 256, "unroll": 4}, {"block": 256, "unroll": 1})
@@ -47,7 +47,7 @@ def fits_backward(gpu, gy, index, alpha=1.0):
 
 
 def vector(*rows) -> int:
-    """Elements that one instruction moves: up to 16 bytes of a row of each."""
+    """Elements per instruction: at most 16 bytes of a row of each tensor."""
     width = 16 // rows[0].itemsize
     for t in rows:
         _, cols, stride = rows_view(t.shape, t.stride())
@@ -72,7 +72,7 @@ def bucket_backward(gy, index, alpha=1.0):
 
 
 def _bucket(x, index):
-    """Key of a call in the tuned table: dtype, then row length, rows added, rows by powers of
+    """Key of a call in the tuned table: dtype, then row length, added rows, rows by powers of
     two."""
     sizes = (x.shape[1], index.numel(), x.shape[0])
     return "/".join((kind(x.dtype), *(str(next_power_of_2(s)) for s in sizes)))

@@ -1,6 +1,6 @@
-"""index_add: the maths. y = x, and alpha * source[i] is added to y[index[i]] for each i.
+"""index_add: the mathematics. y = x, and alpha * source[i] is added to y[index[i]] for each i.
 
-R rows of D elements, N of them added. gx is gy; gsource[i] = alpha * gy[index[i]].
+R rows of D elements, N of which are added. gx is gy; gsource[i] = alpha * gy[index[i]].
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ def backward_inputs(c, device):
 
 
 def noise(x, index, source, alpha=1.0):
-    """The rounding error of a row's sum of n + 1 terms in float32, over a tree: u sqrt(log2 n)
-    times the root of the sum of squares (Higham, Accuracy and Stability of Numerical Algorithms,
-    4.2, roundings taken as independent)."""
+    """The rounding error of a row's sum of n + 1 terms in float32, for a tree: u sqrt(log2 n) times
+    the root of the sum of squares (Higham, Accuracy and Stability of Numerical Algorithms, 4.2,
+    with independent rounding errors)."""
     u = torch.finfo(torch.float64).eps if x.dtype == torch.float64 else U
     square = x.double().square().index_add(0, index, (alpha * source.double()).square())
     count = torch.bincount(index, minlength=x.shape[0]) + 1

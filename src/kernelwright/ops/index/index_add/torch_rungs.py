@@ -4,7 +4,7 @@ import torch
 
 
 def manual(x, index, source, alpha=1.0):
-    """In float32: sums of many small numbers stop growing in 16 bits."""
+    """In float32, because in 16 bits a sum of many small numbers stops growing."""
     wide = torch.promote_types(x.dtype, torch.float32) if x.is_floating_point() else x.dtype
     return x.to(wide).index_add(0, index, alpha * source.to(wide)).to(x.dtype)
 

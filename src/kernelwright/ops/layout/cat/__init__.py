@@ -54,7 +54,7 @@ def cat(
 
 
 def _rows_joined(parts: list[torch.Tensor]) -> torch.Tensor:
-    """Matrices joined along their columns, in groups of eight."""
+    """Matrices joined along their columns, at most eight at a time."""
     while len(parts) > spec.MOST:
         parts = [_rows_joined(parts[i : i + spec.MOST]) for i in range(0, len(parts), spec.MOST)]
     return _cat(*parts, *[None] * (spec.MOST - len(parts)))
@@ -64,7 +64,7 @@ def _joined(tensors: Sequence[torch.Tensor], dim: int) -> tuple[list[torch.Tenso
     """(the tensors that are not skipped, the dimension counted from the front).
 
     Raises:
-        TypeError, ValueError, IndexError: as `cat` says.
+        TypeError, ValueError, IndexError: as in `cat`.
     """
     if not isinstance(tensors, (list, tuple)):
         raise TypeError(f"tensors: must be a list or tuple, is a {type(tensors).__name__}")

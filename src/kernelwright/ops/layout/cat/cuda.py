@@ -24,7 +24,7 @@ def vec16(gpu, config, **xs):
 
 
 def _plan(trick, template, block, each, xs):
-    """A thread for `each` elements of the result."""
+    """One thread per `each` elements of the result."""
     found = given(xs)
     at = begins(found)
     count = at[-1]

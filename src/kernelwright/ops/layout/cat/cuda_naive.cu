@@ -1,9 +1,10 @@
 // One element of the result per thread.
 //
-// Idea: a thread finds the row and column of its element, then the tensor that holds the column.
-// Traffic: every tensor read once, the result written once, in one launch: `manual` reads and
-// writes the whole result again for each tensor.
-// Limit: 2 or 4 bytes of a thread in flight, and a division and a search for each of them.
+// Idea: a thread computes the row and column of its element, then finds the tensor with this
+// column.
+// Traffic: every tensor read once, the result written once.
+// Compared with `manual`: one launch instead of one per tensor.
+// Limit: 2 or 4 bytes per thread in flight, with a division and a search for each of them.
 #include "sources.cuh"
 
 template <int BYTES>

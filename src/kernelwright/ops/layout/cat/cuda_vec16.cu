@@ -1,16 +1,17 @@
 // The result as 16-byte vectors, several in flight, for any widths of the tensors.
 //
-// Idea: a thread makes whole vectors of the result, counted through all rows, so that stores are
-// always 16 bytes. It finds the tensor of a vector's first element, and looks again only where that
-// tensor ends. Loads move READ elements, as many as all widths and addresses allow; neighbours in a
-// sector come from L1 where that is one. All of a thread's loads precede its stores.
-// Traffic: that of `cuda_naive`. Over it: 64 bytes of a thread in flight; a division and a search
-// for 16 bytes. Limit: DRAM; for odd widths of 16-bit types, L1.
+// Idea: a thread writes whole vectors of the result, counted across all rows, so that stores are
+// always 16 bytes. It finds the tensor of a vector's first element, and searches again only where
+// this tensor ends. Loads move READ elements, as many as all widths and addresses allow; if this is
+// one, adjacent elements of a sector come from L1. All loads of a thread precede its stores.
+// Traffic: as `cuda_naive`.
+// Compared with `cuda_naive`: 64 bytes per thread in flight; a division and a search per 16 bytes.
+// Limit: DRAM bandwidth; for odd widths of 16-bit types, L1.
 #include <kw/vec.cuh>
 
 #include "sources.cuh"
 
-// Vector i of the result. What lies behind the last element is not read.
+// Vector i of the result. Positions after the last element are not read.
 template <typename T, int READ, int WIDTH>
 __device__ __forceinline__ void read_vector(const kw::Sources &sources, const kw::Columns &columns,
                                             long long i, long long count,

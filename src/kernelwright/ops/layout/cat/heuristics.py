@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def stride_of(x) -> int:
 
 
 def width(xs) -> int:
-    """Elements that a load moves: up to 16 bytes, in no tensor off their boundary, and in the
-    result never of two tensors."""
+    """Elements per load: at most 16 bytes, aligned in every tensor, and never of two tensors in the
+    result."""
     found = 16 // xs[0].itemsize
     for x, begin in zip(xs, begins(xs), strict=False):
         found = math.gcd(found, x.align // x.itemsize, x.shape[-1], begin)
@@ -40,12 +40,12 @@ def width(xs) -> int:
 
 
 def order(gpu, **xs):
-    """None is proven on a GPU yet."""
+    """No rung: none is proven on a GPU yet."""
     return ()
 
 
 def bucket(**xs):
-    """Key of a call in the tuned table: dtype, elements that a load moves, size."""
+    """Key of a call in the tuned table: dtype, elements per load, size."""
     found = given(xs)
     rows = math.prod(found[0].shape[:-1])
     return f"{kind(found[0].dtype)}/{width(found)}/{log2(rows * begins(found)[-1])}"

@@ -1,4 +1,4 @@
-// The tensors of a cat: where the columns of each begin in the result.
+// The tensors of a cat: the column of the result at which each begins.
 #pragma once
 #include "../permute_copy/places.cuh"
 
@@ -6,17 +6,17 @@ namespace kw {
 
 constexpr int kSources = 8;
 
-// Of a tensor that a call does not have, `begin` is where the columns of the result end.
+// For a tensor that a call does not have, `begin` is the number of columns of the result.
 struct Columns {
   long long begin[kSources + 1], stride[kSources];
 };
 
-// Their addresses, by value: a kernel takes each as an argument of its own.
+// Their addresses, by value: a kernel takes each as a separate argument.
 struct Sources {
   const void *at[kSources];
 };
 
-// The tensor that holds a column, where its columns end, and element `column` of a row in it.
+// The tensor that contains a column, the end of its columns, and element `column` of a row in it.
 template <typename T> struct Source {
   const T *from;
   long long end;

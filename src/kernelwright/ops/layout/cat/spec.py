@@ -1,8 +1,8 @@
-"""cat: the maths. Rows of up to eight matrices, one behind the other: of columns C0, C1, ... the
-result has C0 + C1 + ...; element (r, c) of xk is element (r, C0 + ... + C(k-1) + c) of y.
+"""cat: the mathematics. Up to eight matrices with C0, C1, ... columns, joined row by row: the
+result has C0 + C1 + ... columns, and element (r, c) of xk is element (r, C0 + ... + C(k-1) + c) of
+y.
 
-Tensors along any dimension are matrices of this kind: (what lies in front of the dimension, the
-rest).
+Tensors joined along any dimension are matrices of this kind: (the dimensions before it, the rest).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import torch
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import tensor
 
-MOST = 8  # tensors of a call
+MOST = 8  # tensors per call
 NAMES = tuple(f"x{k}" for k in range(MOST))
 EVERY = (torch.float32, torch.bfloat16, torch.int64)
-# columns of x0 are the shape's, `more` those of the others
+# the shape gives the columns of x0, `more` those of the others
 SHAPES = (
     ((5, 8), (16,)),
     ((3, 7), (1, 9)),
@@ -51,12 +51,12 @@ CASES = (
 
 
 def given(tensors: dict) -> list:
-    """Those of x0, x1, ... that a call has."""
+    """Those of x0, x1, ... that are given."""
     return [tensors[name] for name in NAMES if tensors.get(name) is not None]
 
 
 def begins(xs) -> list[int]:
-    """Where the columns of each begin in the result, and where those of the last end."""
+    """The first column of each tensor in the result, and the end of the last one."""
     at = [0]
     for x in xs:
         at.append(at[-1] + x.shape[-1])
@@ -92,7 +92,7 @@ def gradient(specs, gy):
 
 
 def sharding(args, results):
-    """Any dimension but the last."""
+    """Over any dimension except the last."""
     for d in range(args["x0"].ndim - 1):
         if args["x0"].shape[d] != 1:
             yield dict.fromkeys((*(n for n in NAMES if args.get(n) is not None), "y"), d)

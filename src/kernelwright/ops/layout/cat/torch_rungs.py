@@ -1,4 +1,4 @@
-"""cat in PyTorch: a copy for each tensor, and PyTorch's own operator."""
+"""cat in PyTorch: one copy per tensor, and PyTorch's own operator."""
 
 import torch
 

@@ -66,7 +66,7 @@ def _checked(input: torch.Tensor, pad: Sequence[int]) -> list[int]:
     """The amounts as a list.
 
     Raises:
-        TypeError, ValueError: as `pad` says.
+        TypeError, ValueError: as in `pad`.
     """
     if not isinstance(pad, Sequence) or not all(isinstance(n, int) for n in pad):
         raise TypeError(f"pad: must be a sequence of integers, is {pad!r}")

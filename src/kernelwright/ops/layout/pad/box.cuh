@@ -1,4 +1,4 @@
-// The box of a padded tensor that is x.
+// The box of a padded tensor that contains x.
 #pragma once
 #include "../permute_copy/places.cuh"
 
@@ -6,13 +6,13 @@ namespace kw {
 
 constexpr int kDims = 4, kRow = kDims - 1;
 
-// Dimensions, outermost first: elements of y, of x, before x in y; between two of x.
+// Dimensions, outermost first: elements of y, of x, before x in y; distance of two elements in x.
 struct Box {
   long long size[kDims], inside[kDims], before[kDims], stride[kDims];
 };
 
 // An element of y: its coordinates in the dimensions around its row, its column in x (negative
-// before x), and its place in x, which holds where it is inside.
+// before x), and its position in x, which is valid if it is inside.
 struct Walk {
   long long at[kRow], column, end, from;
   bool in_rows;
@@ -26,7 +26,7 @@ struct Walk {
     find_row(box);
   }
 
-  // The element `step` further, which is in the same row or begins the next one.
+  // Moves on by `step` elements, within the row or to the beginning of the next one.
   __device__ __forceinline__ void advance(const Box &box, int step) {
     column += step;
     from += step * box.stride[kRow];

@@ -1,4 +1,4 @@
-"""What a padding looks like in memory: dimensions that can be walked as one are merged."""
+"""The memory layout of a padding: dimensions that can be traversed as one are merged."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from kernelwright.contract import TensorSpec
 
 from .spec import amounts
 
-MOST = 4  # dimensions that kernels walk
+MOST = 4  # dimensions that kernels support
 
 
 class Dim(NamedTuple):
-    """A dimension: elements of y, of x, before x in y, and the distance between two of x."""
+    """A dimension: elements of y, of x, before x in y, and the distance of two elements in x."""
 
     size: int
     inside: int
@@ -21,8 +21,8 @@ class Dim(NamedTuple):
 
 
 def walk(x: TensorSpec, pad: tuple[int, ...]) -> tuple[Dim, ...]:
-    """The dimensions, outermost first. One that is not padded is walked as one with the dimension
-    around it, where it lies in x as that asks."""
+    """The dimensions, outermost first. A dimension that is not padded is merged with the dimension
+    around it if the strides of x allow it."""
     merged: list[Dim] = []
     for n, stride, (before, after) in zip(x.shape, x.strides, amounts(x.ndim, pad), strict=True):
         whole = before == after == 0

@@ -26,7 +26,7 @@ def vec16(gpu, config, x, pad, value=0.0):
 
 
 def _plan(trick, template, block, each, x, pad):
-    """A thread for `each` elements of the result."""
+    """One thread per `each` elements of the result."""
     found = walk(x, tuple(pad))
     count = math.prod(d.size for d in found)
     dims = [Dim(1, 1, 0, 0)] * (MOST - len(found)) + list(found)

@@ -1,8 +1,9 @@
 // One element of the result per thread.
 //
-// Idea: a thread computes the coordinates of its element, and copies from x where they lie in it.
-// Traffic: x read once, the result written once; `manual` writes the box twice.
-// Limit: 2 or 4 bytes of a thread in flight, and a division a dimension for each of them.
+// Idea: a thread computes the coordinates of its element, and copies from x if they are inside.
+// Traffic: x read once, the result written once.
+// Compared with `manual`: that rung writes the box twice.
+// Limit: 2 or 4 bytes per thread in flight, with one division per dimension for each of them.
 #include <kw/types.cuh>
 
 #include "box.cuh"

@@ -1,12 +1,13 @@
 // The result as 16-byte vectors, several in flight, for any widths.
 //
-// Idea: a thread makes whole vectors of the result, counted through all rows, so that stores are
+// Idea: a thread writes whole vectors of the result, counted across all rows, so that stores are
 // always 16 bytes. It computes the coordinates of a vector's first element and increments them from
-// there. Loads move READ elements, as many as the widths, the padding and the addresses allow;
-// neighbours in a sector come from L1 where that is one. All of a thread's loads precede its
+// there. Loads move READ elements, as many as the widths, the padding and the addresses allow; if
+// this is one, adjacent elements of a sector come from L1. All loads of a thread precede its
 // stores.
-// Traffic: that of `cuda_naive`. Over it: 64 bytes of a thread in flight, divisions for 16 bytes.
-// Limit: DRAM; for odd widths of 16-bit types, L1.
+// Traffic: as `cuda_naive`.
+// Compared with `cuda_naive`: 64 bytes per thread in flight, and divisions once per 16 bytes.
+// Limit: DRAM bandwidth; for odd widths of 16-bit types, L1.
 #include <kw/vec.cuh>
 
 #include "box.cuh"

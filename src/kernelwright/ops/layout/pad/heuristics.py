@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fits(gpu, x, pad, value=0.0):
 
 
 def width(x, pad) -> int:
-    """Elements that a load moves: up to 16 bytes, all of them in x or none."""
+    """Elements per load: at most 16 bytes, all of them inside x or all outside."""
     *outer, row = walk(x, tuple(pad))
     if row.stride != 1 and row.inside > 1:
         return 1
@@ -28,10 +28,10 @@ def width(x, pad) -> int:
 
 
 def order(gpu, x, pad, value=0.0):
-    """None is proven on a GPU yet."""
+    """No rung: none is proven on a GPU yet."""
     return ()
 
 
 def bucket(x, pad, value=0.0):
-    """Key of a call in the tuned table: dtype, elements that a load moves, size."""
+    """Key of a call in the tuned table: dtype, elements per load, size."""
     return f"{kind(x.dtype)}/{width(x, pad)}/{log2(x.numel())}"

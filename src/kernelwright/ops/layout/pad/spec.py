@@ -1,8 +1,8 @@
-"""pad: the maths. y is `value` but for a box, which is x: element (i, j) of x is element
-(i + before_i, j + before_j) of y.
+"""pad: the mathematics. y is `value` except for a box that contains x: element (i, j) of x is
+element (i + before_i, j + before_j) of y.
 
-`pad` is in PyTorch's order: (before, after) of the last dimension, then of the one in front of it,
-and so on; none is negative.
+`pad` is in PyTorch's order: (before, after) for the last dimension, then for the one before it, and
+so on; no number is negative.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CASES = (
 
 
 def amounts(ndim: int, pad) -> list[tuple[int, int]]:
-    """(before, after) of each dimension, from the front."""
+    """(before, after) of each dimension, starting with the first."""
     pairs = list(zip(pad[::2], pad[1::2], strict=True))
     return [(0, 0)] * (ndim - len(pairs)) + pairs[::-1]
 
@@ -77,7 +77,7 @@ def gradient(specs, gy):
 
 
 def sharding(args, results):
-    """The dimensions that are not padded."""
+    """Over the dimensions that are not padded."""
     x = args["x"]
     for d, around in enumerate(amounts(x.ndim, args["pad"])):
         if around == (0, 0) and x.shape[d] != 1:

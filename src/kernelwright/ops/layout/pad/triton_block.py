@@ -1,10 +1,11 @@
 """A block of the result per program.
 
-Idea: a program computes the coordinates of its elements, and loads those that lie in x; the others
-are what the masked load gives in their place.
-Traffic: that of `cuda_naive`. Over it: as many elements of a thread in flight as a tile gives it.
-Limit: divisions for each element, and loads of single elements, as the compiler does not see that
-neighbours of the result are neighbours in x.
+Idea: a program computes the coordinates of its elements and loads those that are inside x; the
+masked load returns the padding value for the others.
+Traffic: as `cuda_naive`.
+Compared with `cuda_naive`: a thread has several elements in flight, depending on the tile.
+Limit: divisions for each element, and loads of single elements, because the compiler does not know
+that adjacent elements of the result are adjacent in x.
 """
 
 import math
@@ -20,7 +21,7 @@ from .boxes import MOST, Dim, walk
 
 @triton.jit
 def _axis(at, size, within, before, stride):
-    """(whether it is in x, its place there) of a coordinate of y."""
+    """(whether a coordinate of y is inside x, its position there)."""
     i = at % size - before
     return (i >= 0) & (i < within), i * stride
 

@@ -103,7 +103,7 @@ def transpose_copy(
 
 
 def _moved(dims: list[int]) -> tuple[int, ...]:
-    """Without the leading dimensions that keep their positions."""
+    """The dimensions without the leading ones that keep their positions."""
     while len(dims) > 1 and dims[0] == -len(dims):
         dims = dims[1:]
     return tuple(dims)

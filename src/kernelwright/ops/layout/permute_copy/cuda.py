@@ -62,7 +62,7 @@ def _tiled(kernel, side, block, x, dims):
 
 
 def _packed(outer):
-    """kw::Outer: the dimensions around, the innermost first."""
+    """kw::Outer: the outer dimensions, the innermost first."""
     three = [*reversed(outer), ONE, ONE, ONE][:3]
     return packed(pack("<9q", *(value for of in zip(*three, strict=True) for value in of)))
 

@@ -1,10 +1,11 @@
 // One element of the result per thread.
 //
-// Idea: a thread computes where its element lies in x, and copies it.
-// Traffic: y written in whole lines; of x, a warp reads 32 sectors of 32 bytes for 32 elements
-// where the dimension that it runs along is strided there. Limit: those sectors: 8 times the bytes
-// of float32, 16 times those of 16-bit types, unless L1 or L2 still holds them when the next column
-// comes; and the divisions of the places.
+// Idea: a thread computes the position of its element in x, and copies it.
+// Traffic: y written in whole lines; x read by sectors: if the dimension along a warp is strided in
+// x, 32 elements take 32 sectors of 32 bytes.
+// Compared with `manual`: no tensor of indices is read.
+// Limit: these sectors: 8 times the bytes of float32, 16 times those of 16-bit types, unless L1 or
+// L2 still holds them when the next column is read; and the divisions for the positions.
 #include "places.cuh"
 
 template <int BYTES>

@@ -1,8 +1,10 @@
 // A tile of 32 x 32 elements with a row stride of 33.
 //
-// Idea: with an unused element at the end of each row, the elements of a column lie in 32 banks.
-// Traffic: that of `cuda_tile`. Over it: a column is read at once.
-// Limit: a thread moves one element at a time, 2 bytes of a 16-bit type: too few bytes are in
+// Idea: with an unused element at the end of each row, the elements of a column are in 32 different
+// banks.
+// Traffic: as `cuda_tile`.
+// Compared with `cuda_tile`: a column is read in a single pass.
+// Limit: a thread moves one element at a time, 2 bytes for 16-bit types: too few bytes are in
 // flight.
 #include "transpose.cuh"
 

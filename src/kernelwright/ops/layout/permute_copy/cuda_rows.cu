@@ -1,10 +1,10 @@
-// The last dimension stays the last one: one vector per thread.
+// The last dimension remains the last one: one vector per thread.
 //
-// Idea: where the last dimension of the result is contiguous in x too, whole vectors of up to 16
-// bytes move, and only their places are computed.
-// Traffic: x read and y written once, in pieces as long as a row. Over `cuda_naive`: a division per
-// 16 bytes, and as many bytes in flight as a copy has.
-// Limit: DRAM; rows shorter than a sector of 32 bytes waste the rest of it.
+// Idea: if the last dimension of the result is also contiguous in x, whole vectors of up to 16
+// bytes are moved, and only their positions are computed.
+// Traffic: x read and y written once, in pieces of the length of a row.
+// Compared with `cuda_naive`: one division per 16 bytes, and as many bytes in flight as in a copy.
+// Limit: DRAM bandwidth; rows shorter than a sector of 32 bytes waste the rest of it.
 #include <kw/vec.cuh>
 
 #include "places.cuh"

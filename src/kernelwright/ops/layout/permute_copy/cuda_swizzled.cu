@@ -1,11 +1,12 @@
-// Tiles whose rows are 128 bytes, moved by vectors of 16, without padding.
+// Tiles with rows of 128 bytes, moved by 16-byte vectors, without padding.
 //
-// Idea: vector j of row r is kept in place j ^ (r / W) of its row, W elements being 16 bytes. Then
-// the 8 vectors that a quarter of a warp gathers a column from lie in different banks, and rows
-// stay aligned for 16-byte accesses, which padding would break.
-// Traffic: that of `cuda_padded`. Over it: 16 bytes per access to memory in both directions, so
-// that 16-bit types have as many bytes in flight as float32. Limit: DRAM. Sizes and strides must be
-// multiples of 16 bytes; others are `cuda_padded`'s.
+// Idea: vector j of row r is stored at position j ^ (r / W) of its row, where W elements are 16
+// bytes. The 8 vectors from which a quarter of a warp gathers a column are then in different banks,
+// and rows stay aligned for 16-byte accesses, which padding would prevent.
+// Traffic: as `cuda_padded`.
+// Compared with `cuda_padded`: 16 bytes per memory access in both directions, so that 16-bit types
+// have as many bytes in flight as float32.
+// Limit: DRAM bandwidth. Sizes and strides must be multiples of 16 bytes; others use `cuda_padded`.
 #include <kw/vec.cuh>
 
 #include "places.cuh"
@@ -47,6 +48,6 @@ __global__ void __launch_bounds__(BLOCK)
     kw::Vec<T, W> u;
 #pragma unroll
     for (int j = 0; j < W; ++j) u[j] = tile[r + j][c / W ^ (r / W)][c % W];
-    kw::store_streaming(out + c * column_stride + r, u);  // one store, where a plain one is split
+    kw::store_streaming(out + c * column_stride + r, u);  // one store; a plain one is split
   }
 }

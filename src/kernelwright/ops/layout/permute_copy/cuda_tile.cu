@@ -1,10 +1,10 @@
 // A tile of 32 x 32 elements through shared memory.
 //
-// Idea: a warp reads along x's contiguous dimension and writes along y's; between the two, a tile
-// lies in shared memory, written by rows and read by columns.
-// Traffic: x read and y written once, in whole lines. Over `cuda_naive`: no sector is read for one
-// element only.
-// Limit: a column of the tile lies in one bank: its 32 elements are read one after another.
+// Idea: a warp reads along x's contiguous dimension and writes along y's; in between, a tile in
+// shared memory is written by rows and read by columns.
+// Traffic: x read and y written once, in whole lines.
+// Compared with `cuda_naive`: no sector is read for a single element.
+// Limit: a column of the tile is in one bank, so that its 32 elements are read one after another.
 #include "transpose.cuh"
 
 template <int BYTES, int DOWN>

@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def fits_swizzled(gpu, x, dims):
 
 
 def _between(t):
-    """What separates the vectors of a tile, in elements."""
+    """The sizes and strides that separate the vectors of a tile, in elements."""
     return (t.row.size, t.column.size, t.row.x, t.column.y, *(s for d in t.outer for s in d[1:]))
 
 
@@ -67,26 +67,26 @@ def _outer(t) -> int:
 
 
 def width(x, dims) -> int:
-    """Elements that an access of the rows rung moves: up to 16 bytes."""
+    """Elements per access of the rows rung: at most 16 bytes."""
     *outer, row = walk(x, tuple(dims))
     strides = (s for d in outer for s in d[1:])
     return gcd(16 // x.itemsize, x.align // x.itemsize, row.size, *strides)
 
 
 def blocks_of(count: int, block: int) -> tuple[int, int, int]:
-    """A grid of a thread for each of `count`."""
+    """A grid with one thread for each of `count`."""
     blocks = cdiv(count, block)
     down = cdiv(blocks, MAX_GRID)
     return cdiv(blocks, down), down, 1
 
 
 def order(gpu, x, dims):
-    """The first that the call fits: rows that stay rows, 16-byte tiles, other tiles."""
+    """The first that supports the call: rows that stay contiguous, 16-byte tiles, other tiles."""
     return "cuda_rows", "cuda_swizzled", "cuda_padded"
 
 
 def bucket(x, dims):
-    """Key of a call in the tuned table: bytes of an element, what kind of copy, size."""
+    """Key of a call in the tuned table: bytes per element, kind of copy, size."""
     if walk(x, tuple(dims))[-1].x == 1:
         side = "rows"
     else:

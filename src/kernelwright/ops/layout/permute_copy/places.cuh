@@ -1,9 +1,10 @@
-// Where the elements of a permutation lie.
+// Positions of the elements of a permutation.
 #pragma once
 
 namespace kw {
 
-// Divides by a positive number; a becomes the quotient. 64-bit divisions take five times as long.
+// Divides a by a positive number in place and returns the remainder. 64-bit divisions take five
+// times as long.
 __device__ __forceinline__ long long divide(long long &a, long long by) {
   long long rest;
   if (((a | by) >> 32) == 0) {
@@ -17,12 +18,12 @@ __device__ __forceinline__ long long divide(long long &a, long long by) {
   return rest;
 }
 
-// Up to three dimensions around what a thread handles, the innermost first, in elements.
+// Up to three dimensions around the elements that a thread processes, the innermost first.
 struct Outer {
   long long size[3], x[3], y[3];
 };
 
-// The beginnings of the k-th of the outer positions; false if there are not as many.
+// The first elements of the k-th outer position; false if there are not as many.
 __device__ __forceinline__ bool outer_place(const Outer &outer, long long k, long long &x,
                                             long long &y) {
 #pragma unroll
@@ -35,7 +36,7 @@ __device__ __forceinline__ bool outer_place(const Outer &outer, long long k, lon
   return k == 0;
 }
 
-// The number of a block of a grid whose columns are full.
+// The number of a block in a grid whose columns are full.
 __device__ __forceinline__ long long block_number() {
   return (long long)blockIdx.y * gridDim.x + blockIdx.x;
 }

@@ -1,6 +1,6 @@
-"""permute_copy: the maths. y[..., i_dims[0], i_dims[1], ...] = x[..., i_0, i_1, ...].
+"""permute_copy: the mathematics. y[..., i_dims[0], i_dims[1], ...] = x[..., i_0, i_1, ...].
 
-`dims` permutes the last dimensions, counted from the back; those in front keep their places.
+`dims` permutes the last dimensions, counted from the end; those before them keep their positions.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ CASES = (
 
 
 def order_of(ndim: int, dims) -> tuple[int, ...]:
-    """The permutation of all dimensions, from the front."""
+    """The permutation of all dimensions, counted from the front."""
     kept = range(ndim - len(dims))
     return (*kept, *(d + ndim for d in dims))
 
@@ -82,7 +82,7 @@ def gradient(specs, gy):
 
 
 def sharding(args, results):
-    """Any dimension, which is another one of the result."""
+    """Over any dimension, which is another one in the result."""
     x = args["x"]
     for place, d in enumerate(order_of(x.ndim, args["dims"])):
         if x.shape[d] != 1:

@@ -1,4 +1,4 @@
-"""What a permutation looks like in memory: dimensions that can be walked as one are merged."""
+"""The memory layout of a permutation: dimensions that can be traversed as one are merged."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from kernelwright.contract import TensorSpec
 
 from .spec import order_of
 
-MOST_OUTER = 3  # dimensions around a tile that kernels walk
+MOST_OUTER = 3  # dimensions around a tile that kernels support
 
 
 class Dim(NamedTuple):
-    """A dimension of the result: its elements, and the distance between two in x and in y."""
+    """A dimension of the result: its size, and the distance of two elements in x and in y."""
 
     size: int
     x: int
@@ -20,7 +20,8 @@ class Dim(NamedTuple):
 
 
 def walk(x: TensorSpec, dims: tuple[int, ...]) -> tuple[Dim, ...]:
-    """The dimensions of the result, outermost first, neighbours that lie alike in x merged."""
+    """The dimensions of the result, outermost first; neighbours that are contiguous in x are
+    merged."""
     merged: list[list[int]] = []
     for d in order_of(x.ndim, dims):
         size, stride = x.shape[d], x.strides[d]
@@ -38,8 +39,8 @@ def walk(x: TensorSpec, dims: tuple[int, ...]) -> tuple[Dim, ...]:
 
 
 class Tiles(NamedTuple):
-    """Matrices to transpose: `column` is contiguous in x, `row` in y; `outer` are the dimensions
-    around them."""
+    """Matrices to transpose: `column` is contiguous in x, `row` in y; `outer` are the other
+    dimensions."""
 
     row: Dim
     column: Dim
@@ -47,8 +48,8 @@ class Tiles(NamedTuple):
 
 
 def tiles(x: TensorSpec, dims: tuple[int, ...]) -> Tiles | None:
-    """A permutation as transposed matrices, or None where no other dimension than the last of the
-    result is contiguous in x, or too many lie around."""
+    """A permutation as transposed matrices; None if no dimension of the result except the last is
+    contiguous in x, or if there are too many other dimensions."""
     *around, row = walk(x, tuple(dims))
     column = next((d for d in around if d.x == 1), None)
     if column is None or row.x == 1:

@@ -1,4 +1,4 @@
-"""permute_copy in PyTorch: elements by their places, and PyTorch's own operator."""
+"""permute_copy in PyTorch: elements selected by position, and PyTorch's own operator."""
 
 import torch
 
@@ -6,8 +6,8 @@ from .spec import order_of
 
 
 def manual(x, dims):
-    """The place of each element of the result, computed, and a selection by it: 8 bytes read for
-    each element beside its own."""
+    """Computes the position of each element of the result, then selects by it: 8 more bytes are
+    read per element."""
     order = order_of(x.ndim, dims)
     at = torch.zeros((), dtype=torch.int64, device=x.device)
     step = 1

@@ -1,11 +1,11 @@
-// A block transposes a tile of 32 x 32 elements: the rungs differ in the padding of its rows.
+// A block transposes a tile of 32 x 32 elements; the rungs differ in the padding of its rows.
 #pragma once
 #include "places.cuh"
 
 namespace kw {
 
-// `across` tiles lie along the rows of a matrix, `tiles` in all of it. A row runs along x's
-// contiguous dimension, of `columns` elements; its elements lie `column_stride` apart in y.
+// `across` tiles are along the rows of a matrix, `tiles` in the whole matrix. A row is along x's
+// contiguous dimension, of `columns` elements; its elements are `column_stride` apart in y.
 template <int BYTES, int DOWN, int PADDING>
 __device__ __forceinline__ void transpose_tile(const void *x, void *y, long long rows,
                                                long long row_stride, long long columns,

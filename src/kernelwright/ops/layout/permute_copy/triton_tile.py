@@ -1,8 +1,9 @@
 """One tile per program: loaded along x, transposed by Triton, stored along y.
 
-Idea: the program loads a square whose rows run along x's contiguous dimension, and stores it
-transposed; the way through shared memory, and its layout there, are the compiler's.
-Traffic: x read and y written once. Against `cuda_swizzled`: one expression, any alignment.
+Idea: the program loads a square whose rows are along x's contiguous dimension, and stores it
+transposed; the compiler moves it through shared memory and chooses its layout there.
+Traffic: x read and y written once.
+Compared with `cuda_padded`: a single expression; the layout is left to the compiler.
 Limit: the compiler's choice of layouts; transposed matrices only.
 """
 

@@ -12,13 +12,13 @@ from . import heuristics, heuristics_superset, probabilities, spec, torch_rungs
 
 
 def _cuda(name: str, side: str, idea: str, supports, configs, **more) -> Rung:
-    """A rung of cuda.py, which also adds the targets' weights."""
+    """A rung of cuda.py, which also includes the source that adds up the targets' weights."""
     totals = ("cuda_totals.cu",)
     return rungs.cuda(name, side, idea, supports, configs, sources=totals, **more)
 
 
 def _rungs(side: str, *cuda: Rung, **pytorch) -> tuple[Rung, ...]:
-    """A ladder from the bottom up; `side` is the suffix of its entries."""
+    """The rungs from the slowest to the fastest; `side` is the suffix of their entries."""
     return (
         *rungs.pytorch(side, native="PyTorch's log_softmax and nll_loss", **pytorch),
         rungs.triton(
@@ -116,7 +116,7 @@ LADDER_WITH_GRAD_IN_PLACE = _ladder(
     _rungs("_with_grad_", *_held("_with_grad_"), compiled=None),
     heuristics.order_with_grad_in_place,
 )
-# a batch of losses is no loss of a batch
+# the loss of a batch is not a batch of losses
 _cross_entropy = bind(LADDER, LADDER_BACKWARD, vmap="loop", statistics=torch_rungs.log_sum_exp)
 _with_grad = bind(LADDER_WITH_GRAD, vmap="loop")
 _with_grad_in_place = bind(LADDER_WITH_GRAD_IN_PLACE, vmap="loop")
@@ -196,14 +196,15 @@ def cross_entropy_with_grad(
     of two passes.
 
     Args:
-        input, ...: as `cross_entropy` takes them. No graph is recorded.
+        input, ...: as in `cross_entropy`. No graph is recorded.
 
     Returns:
-        (loss, gradient): `cross_entropy`'s loss, and its gradient with respect to the input, in the
-        input's dtype (with reduction "none", of each token's own loss): `input.backward(gradient)`.
+        (loss, gradient): the loss of `cross_entropy`, and its gradient with respect to the input,
+        in the input's dtype (with reduction "none", of each token's own loss):
+        `input.backward(gradient)`.
 
     Raises:
-        As `cross_entropy`.
+        As in `cross_entropy`.
 
     Source: torch.nn.functional.cross_entropy; z-loss: arXiv:2204.02311; softcap: arXiv:2408.00118.
     """
@@ -238,7 +239,7 @@ def cross_entropy_with_grad_(
         The tokens' losses, float32 (float64 for float64 logits), unscaled.
 
     Raises:
-        As `cross_entropy`; ValueError where input has more than two dimensions.
+        As in `cross_entropy`; ValueError if input has more than two dimensions.
 
     Source: as `cross_entropy_with_grad`.
     """
@@ -255,7 +256,8 @@ def cross_entropy_with_grad_(
 
 
 def _checked(input, target, weight, reduction):
-    """(logits with the classes as the last dimension, target, weight as the kernels read it)."""
+    """(logits with the classes as the last dimension, target, weight in the form that kernels
+    read)."""
     arguments.floating("input", input)
     if input.is_nested:
         _options.not_jagged(input)

@@ -20,14 +20,13 @@ template <typename F> __device__ __forceinline__ float cap(float x, const LossOp
   return x;
 }
 
-// exp(x) for a sum: CUDA's expf, or one ex2 where a 16-bit result is too coarse to show its error.
+// exp(x) for a sum: CUDA's expf, or one ex2 if a 16-bit result is too coarse to show its error.
 template <typename T> __device__ __forceinline__ float exp_of(float x) {
   if constexpr (sizeof(T) == 4) return expf(x);
   return fast_exp2(1.4426950408889634f * x);
 }
 
-// Sums over a part of a row: of exp(z - max) and, for label smoothing, of w z and
-// of w.
+// Sums over a part of a row: of exp(z - max) and, for label smoothing, of w z and of w.
 struct Spread {
   float wz, w;
 };
@@ -36,8 +35,9 @@ struct RowPart {
   Spread spread;
 };
 
-// Checks the target of a row, in one thread. Like PyTorch's check, a device-side assert: a line on
-// stderr, an error at the next synchronization, and a CUDA context that can no longer be used.
+// Checks the target of a row, in one thread. A device-side assert, like PyTorch's check: it prints
+// a line to stderr, causes an error at the next synchronization, and leaves a CUDA context that can
+// no longer be used.
 template <typename Index>
 __device__ __forceinline__ void require_target(Index target, long long n_cols,
                                                long long ignore_index) {
@@ -76,7 +76,7 @@ __device__ __forceinline__ void add_up(RowPart &part, const Vec<T, VEC> (&x)[VEC
   }
 }
 
-// Sum over the 32 lanes of a warp.
+// The sum over the 32 lanes of a warp.
 template <typename F> __device__ __forceinline__ RowPart warp_reduce(RowPart part) {
   part.all = warp_reduce<32>(part.all);
   if constexpr (F::smooth) {
@@ -103,7 +103,7 @@ __device__ __forceinline__ float log_sum(const RowPart &row) {
   return row.all.base() + logf(row.all.sum);
 }
 
-// Loss of a token whose target has logit z_hit and weight w.
+// The loss of a token whose target has logit z_hit and weight w.
 template <typename F>
 __device__ __forceinline__ float token_loss(const RowPart &row, float lse, float z_hit, float w,
                                             long long n_cols, const LossOptions &o) {
@@ -163,8 +163,8 @@ __device__ __forceinline__ void settle(float x) {
 #endif
 }
 
-// Weight of a row's target, 0 where it is ignored. The kernel that reads the row reports targets
-// out of range.
+// The weight of a row's target, 0 if it is ignored. Targets out of range are reported by the kernel
+// that reads the row.
 template <typename F, typename Index>
 __device__ __forceinline__ float weight_of(Index target, const float *weight, long long n_cols,
                                            long long ignore_index) {

@@ -107,7 +107,8 @@ def _walk(
 
 
 def _reduce(r, target, weight, loss, reduction, ignore_index, form, totals) -> Launch:
-    """The launch that adds up the losses and, where they are results, what the backward needs."""
+    """The launch that adds up the losses and, if they are results, the totals that the backward
+    needs."""
     summed = reduction != "none"
     flags = _flags(summed, reduction == "mean", totals)
     types = f"{CTYPE[target.dtype]}, {CTYPE[loss]}, {_form(weight, form)}, {flags}"
@@ -138,12 +139,12 @@ def _flags(*flags: bool) -> str:
 
 
 def _weight(weight, spare: str) -> str:
-    """The tensor of class weights; where there are none, a pointer that is not followed."""
+    """The tensor of class weights; if there are none, a pointer that is not dereferenced."""
     return spare if weight is None else "weight"
 
 
 def _scratch(r, losses=False, g=False):
-    """Losses of the tokens, where they are added up; the factor of their gradients."""
+    """Losses of the tokens, if they are added up; the factor of their gradients."""
     sizes = {"losses": r.rows} if losses else {}
     sizes |= {"g": 1} if g else {}
     return {n: Scratch(TensorSpec.contiguous((s,), torch.float32)) for n, s in sizes.items()}

@@ -1,10 +1,10 @@
 // A row in a block's registers until its gradient is known.
 //
-// Idea: a block loads a row once. Each warp takes its own maximum as reference, so that maximum
-// and sum cross the block together, with one barrier; then every thread turns what it holds into
-// the gradient. 16-bit elements stay packed in between, and their exponentials are computed again.
-// Traffic: x read once, gx written once: two thirds of what two passes move. gx may be x.
-// Against `triton_online`: no second read, and a row of 16 bits in half the registers.
+// Idea: a block loads a row once. Each warp uses its own maximum as reference, so that maximum and
+// sum are exchanged together, with one barrier; then every thread converts its elements to the
+// gradient. 16-bit elements stay packed in between, and their exponentials are computed again.
+// Traffic: x read once, gx written once: two thirds of the traffic of two passes. gx may be x.
+// Compared with `triton_online`: no second read, and a 16-bit row in half as many registers.
 // Limit: the register file of one multiprocessor.
 #include "cross_entropy.cuh"
 

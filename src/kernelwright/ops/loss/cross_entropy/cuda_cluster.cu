@@ -1,11 +1,12 @@
-// A row in the registers of a cluster's blocks until its gradient is known.
+// A row in the registers of a cluster until its gradient is known.
 //
-// Idea: as `cuda_block`, with CLUSTER blocks on as many multiprocessors sharing a row. Each warp
-// sends its maximum and sum to the shared memory of every block of the cluster, and each block
-// reduces all parts by itself as soon as they have come.
-// Traffic: x read once, gx written once, for rows that no multiprocessor holds: 128,256 classes of
-// 16 bits are 251 KiB. `triton_online` reads them twice.
-// Limit: the registers of eight multiprocessors, and compute capability 9.0.
+// Idea: as `cuda_block`, but CLUSTER blocks on as many multiprocessors share a row. Each warp sends
+// its maximum and sum to the shared memory of every block of the cluster, and each block reduces
+// all parts itself as soon as they have arrived.
+// Traffic: x read once, gx written once, for rows that do not fit on one multiprocessor: 128,256
+// classes of 16 bits are 251 KiB.
+// Compared with `triton_online`: one read instead of two.
+// Limit: the registers of eight multiprocessors; compute capability 9.0 is required.
 #include "kw/cluster.cuh"
 #include "cross_entropy.cuh"
 
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(THREADS)
   if (speaker) {
     kw::require_target(hit, n_cols, ignore_index);
     z_hit = kw::cap<F>(ignored ? 0.0f : kw::to_float(x[hit]), o);
-    kw::settle(z_hit);  // read before it is sent for: gx may be written over x after that
+    kw::settle(z_hit);  // read before the send: after it, gx may be written over x
   }
 
   kw::RowPart part = {{kw::cap<F>(kw::warp_reduce<kw::Max>(kw::max_of(kept)), o), 0.0f}, {}};

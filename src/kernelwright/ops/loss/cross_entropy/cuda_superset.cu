@@ -1,12 +1,13 @@
 // Rows of an odd vocabulary in 16-byte vectors.
 //
-// Idea: of a row that starts or ends off a 16-byte boundary, the vectors that it touches are moved
-// whole; only the two ends go element by element. Otherwise as `cuda_online`, and with the gradient
-// as `cuda_block`, by as many warps as a row fills.
-// Traffic: the same, 16 bytes an access; `cuda_online` falls back to 2 or 4 bytes where no vector
-// divides a row.
-// Limit: no label smoothing and no soft cap, for which what lies beside a row is not neutral; rows
-// of logits and gradients must start equally far from a boundary.
+// Idea: if a row starts or ends off a 16-byte boundary, the vectors that overlap it are moved
+// whole; only those at the two ends are moved element by element. Otherwise as `cuda_online` and,
+// with the gradient, as `cuda_block`; the number of warps need not be a power of two.
+// Traffic: as there, with 16 bytes per access.
+// Compared with `cuda_online`: that rung falls back to accesses of 2 or 4 bytes if the row length
+// is not divisible by a vector.
+// Limit: no label smoothing and no soft cap, for which the elements outside a row are not neutral;
+// rows of logits and gradients must have the same offset from a 16-byte boundary.
 #include "kw/superset.cuh"
 #include "cross_entropy.cuh"
 

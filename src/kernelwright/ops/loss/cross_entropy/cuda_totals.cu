@@ -1,10 +1,10 @@
-// What concerns all tokens, by one block: the factor of their gradients before their rows are
-// read, the sum of their losses afterwards. By place, so that the bits are the same each time.
+// Values that concern all tokens, computed by one block: the factor of their gradients before their
+// rows are read, and the sum of their losses afterwards. Added in a fixed order: deterministic.
 #include "cross_entropy.cuh"
 
 constexpr int kThreads = 1024;
 
-// Sums of a thread's share of n values, UNROLL of them on their way at a time.
+// The sum of a thread's part of n values, UNROLL of which are in flight at a time.
 template <int UNROLL = 8, typename Get>
 __device__ __forceinline__ float share(long long n, Get get) {
   float sums[UNROLL] = {};

@@ -1,7 +1,7 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language.
+"""Which rung handles a call, and its launch parameters. Imports no kernel language.
 
-`fits_*` answers why a call does not fit a rung, or None; `choose_*` picks one of the rung's
-configs by shape; `order*` ranks the rungs where no tuned table decides.
+`fits_*` returns why a call does not fit a rung, or None; `choose_*` selects one of the rung's
+configs by shape; `order*` ranks the rungs for calls that are not in a tuned table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TRITON_CONFIGS = (
     {"block": 8192, "warps": 16},
     {"block": 4096, "warps": 8},
 )
-# vectors a thread loads before it uses the first
+# vectors that a thread loads before it uses the first
 ONLINE_CONFIGS = (
     {"threads": 512, "vectors": 4},
     {"threads": 256, "vectors": 4},
@@ -67,12 +67,14 @@ def _held(x, config, home):
 
 
 def choose_block(gpu, x, **others):
-    """Four vectors a thread up to 256 threads, then eight: few warps keep the barrier cheap."""
+    """Four vectors per thread up to 256 threads, then eight: with few warps the barrier is
+    cheap."""
     return {"vectors": 4 if rows_of(x).vectors <= 1024 else 8}
 
 
 def choose_cluster(gpu, x, **others):
-    """Blocks of 512 threads, of a length that softmax's rows of as many vectors run best with."""
+    """Blocks of 512 threads, with the row lengths that are fastest for softmax with as many
+    vectors."""
     vectors = rows_of(x).vectors
     if vectors <= 8192:
         return {"vectors": 4, "blocks": 4}
@@ -84,7 +86,8 @@ def order(gpu, x, **others):
 
 
 def order_with_grad(gpu, x, **others):
-    """One multiprocessor per row if it can hold one: its block waits for no other block."""
+    """One multiprocessor per row if the row fits in it: its block does not wait for other
+    blocks."""
     return (*_first(x), *order_with_grad_in_place(gpu, x, **others))
 
 
@@ -98,7 +101,7 @@ def _first(x) -> tuple[str, ...]:
 
 def bucket(x, **others):
     """Key of a call in the tuned table: dtype, classes and tokens by powers of two; vocabularies
-    that no 16-byte vector divides by themselves."""
+    that are not divisible by a 16-byte vector have keys of their own."""
     rows = x.numel() // max(x.shape[-1], 1)
     odd = "/odd" if _first(x) else ""
     return f"{kind(x.dtype)}{odd}/{next_power_of_2(x.shape[-1])}/{next_power_of_2(rows)}"

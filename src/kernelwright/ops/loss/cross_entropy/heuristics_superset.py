@@ -9,7 +9,7 @@ from . import heuristics
 
 CONFIGS = ({"threads": 512, "vectors": 4}, {"threads": 256, "vectors": 4})
 CONFIGS_BACKWARD = ({"threads": 256, "vectors": 4}, {"threads": 256, "vectors": 2})
-CONFIGS_WITH_GRAD = ({"vectors": 8}, {"vectors": 4})  # of a thread
+CONFIGS_WITH_GRAD = ({"vectors": 8}, {"vectors": 4})  # per thread
 
 
 def fits(gpu, x, **others):
@@ -31,13 +31,13 @@ def fits_with_grad(gpu, x, **others):
 
 
 def team_of(x, config) -> Team | None:
-    """A block a row, of a warp at least."""
+    """One block per row, of at least one warp."""
     n = touched(x)
     found = team(n, config["vectors"], WORDS)
     return Team(cdiv(n, 32), 32, 32) if found and found.threads <= 32 else found
 
 
 def choose_with_grad(gpu, x, **others):
-    """Four vectors a thread, of long rows as many as 1,024 threads leave: the most loads in
+    """Four vectors per thread; for long rows as many as 1,024 threads need: the most loads in
     flight."""
     return CONFIGS_WITH_GRAD[1]

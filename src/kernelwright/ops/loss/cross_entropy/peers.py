@@ -1,8 +1,8 @@
-"""cross entropy in other libraries: imported only to time them.
+"""Peers of cross entropy; imported only for timing.
 
-The rung `native` saves lse besides the loss; the peer "torch" is F.cross_entropy as it comes, and
-"torch.compile" the same compiled. Liger computes the gradient in its forward, in place of the
-logits, and scales it in its backward.
+The rung `native` also saves lse; the peer "torch" is F.cross_entropy itself, and "torch.compile"
+the same compiled. Liger computes the gradient in its forward, in place of the logits, and scales it
+in its backward.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .torch_rungs import manual
 
 
 def _loss(fn):
-    """An adapter of a whole loss. Results that it lacks come from `manual`, outside of timing."""
+    """An adapter of a whole loss. Results that it lacks come from `manual`, outside the timing."""
 
     def make(x, target, weight, reduction, ignore_index, label_smoothing, z_loss, softcap, smooth,
              cap, to):  # fmt: skip
@@ -30,7 +30,7 @@ def _loss(fn):
 
 
 def _gradient(fn):
-    """An adapter of the backward of a loss; the peer's own forward runs once, uncounted."""
+    """An adapter of the backward of a loss; the peer's own forward runs once and is not timed."""
 
     def make(gloss, x, target, ignore_index, label_smoothing, **others):
         logits = x.detach().view(-1, x.shape[-1]).requires_grad_()
@@ -42,7 +42,7 @@ def _gradient(fn):
 
 
 def _together(fn):
-    """An adapter of forward and backward, one after the other."""
+    """An adapter of forward and backward, one after another."""
 
     def make(x, target, reduction, ignore_index, label_smoothing, **others):
         logits = x.detach().view(-1, x.shape[-1]).requires_grad_()
@@ -82,7 +82,8 @@ def _compiled(x, target, reduction, ignore_index, label_smoothing):
 def _liger(x, target, reduction, ignore_index, label_smoothing):
     from liger_kernel.ops.cross_entropy import LigerCrossEntropyFunction
 
-    # it overwrites logits that require a gradient: its own copy, or it would time other numbers
+    # it overwrites logits that require a gradient: it gets a copy, or it would be timed on other
+    # values
     own = x if not x.requires_grad else x.detach().clone().requires_grad_()
 
     def call():

@@ -1,7 +1,7 @@
-"""cross_entropy of class probabilities: PyTorch's kernels, and the two terms more around them.
+"""cross_entropy for class probabilities: PyTorch's kernels, with z-loss and soft cap added.
 
-A target as large as the logits leaves nothing of what the ladder saves: PyTorch's log_softmax, its
-product with the target and the sum read and write what they do here.
+If the target is as large as the logits, the ladder's savings do not apply: PyTorch's log_softmax,
+its product with the target and the sum have the same traffic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .. import _options, _terms
 
 
 def cross_entropy(input, target, weight, reduction, label_smoothing, z_loss, softcap, dtype):
-    """The loss as `kw.cross_entropy` says; its errors too."""
+    """The loss and the errors of `kw.cross_entropy`."""
     arguments.floating("input", input)
     _options.not_jagged(input)
     if input.ndim == 0:
@@ -46,5 +46,5 @@ def cross_entropy(input, target, weight, reduction, label_smoothing, z_loss, sof
 
 
 def _along(weight, input, classes: int):
-    """The classes' weights in their dimension of the input."""
+    """The weights of the classes, in their dimension of the input."""
     return weight.view([-1 if i == classes else 1 for i in range(input.ndim)])

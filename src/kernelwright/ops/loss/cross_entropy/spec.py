@@ -1,7 +1,8 @@
 """cross_entropy: schemas, references and cases. ops/loss/_terms.py has the mathematics.
 
-Four operators: the loss, its backward from a saved log-sum-exp, loss and gradient at once, and the
-same in place of the logits with a factor for each token, for callers that chunk the logits.
+There are four operators: the loss, its backward from a saved log-sum-exp, loss and gradient in one
+pass, and the latter in place of the logits with a factor per token, for callers that process logits
+in chunks.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kernelwright.contract.sharding import Rows, last_dimension
 from .. import _terms
 from .._terms import Form
 
-# (tokens, classes): quack's and Liger's published tables.
+# (tokens, classes): the tables that quack and Liger publish.
 BENCH = {
     (8192, 50304): "GPT-2 vocabulary, padded",
     (8192, 128256): "Llama 3 vocabulary",
@@ -28,7 +29,7 @@ CHUNKS = {
     (2048, 128256): "a chunk of Llama 3 8B's",
     (1024, 262144): "a chunk of Gemma 2 2B's",
 }
-# What a case leaves unsaid.
+# Defaults of a case's parameters.
 DEFAULTS = {
     "ignore_index": -100,
     "reduction": "mean",
@@ -55,7 +56,7 @@ SWEEP = (
     EVERYTHING,
 )
 F32, F16, BF16 = FLOATS
-# `adversarial` would spend minutes in Triton's interpreter: a program a token
+# `adversarial` would take minutes in Triton's interpreter: one program per token
 CASES = (
     *(case(s, F32) for s in ((1,), (7,), (0, 5), (5, 33), (2, 2, 129), (1, 2, 1, 2, 5))),
     *(case(s, d) for d in (F16, BF16) for s in ((7,), (0, 5), (3, 33), (2, 129))),
@@ -83,7 +84,7 @@ CASES = (
     ),
     case((2**14 + 1, 2**17), BF16, use="big"),
 )
-# what the operators with a gradient share with the others' kernels is proven there
+# code that the operators with a gradient share with the others is verified there
 TOGETHER = tuple(
     c
     for c in CASES
@@ -92,8 +93,9 @@ TOGETHER = tuple(
     or (c.dtype == BF16 and c.params)
     or (c.dtype == F16 and c.shape == (2, 2053))
 )
-# In place it is the same kernels with another factor and no sum: each term of the loss by itself is
-# proven with the others. What is timed are the chunks of linear_cross_entropy at its bench shapes.
+# The in-place operator uses the same kernels with another factor and no sum: the single terms of
+# the loss are verified with the other operators. The timed cases are the chunks of
+# linear_cross_entropy at its bench shapes.
 ALONE = (
     *(case((3, 33), F32, **{k: EVERYTHING[k]}) for k in ("label_smoothing", "z_loss", "softcap")),
     case((3, 33), F32, weight=True, ignored="some"),
@@ -175,7 +177,7 @@ def with_grad_in_place_inputs(c, device):
 
 
 def _target(c, device, ignore_index):
-    """Classes, a third or all of them ignored."""
+    """Classes; a third or all of them are ignored."""
     shape = c.shape[:-1]
     drawn = tensor(c, "target", device, shape=shape, dtype=torch.float32)
     target = drawn.mul(1e4).abs().long() % c.shape[-1]
@@ -187,7 +189,7 @@ def _target(c, device, ignore_index):
 
 
 def _weight(c, device):
-    """Of each class, positive, float32 whatever the logits are."""
+    """A positive weight per class, in float32 for any dtype of the logits."""
     if not c.param("weight"):
         return None
     return tensor(c, "weight", device, shape=c.shape[-1:], dtype=torch.float32).abs_()
@@ -213,7 +215,8 @@ def with_grad_in_place_outputs(x, **others):
 
 
 def public(x, target, weight, ignore_index, reduction, label_smoothing, **others):
-    """What the public functions take of a call without z-loss and softcap, and PyTorch's too."""
+    """The arguments of the public functions, and of PyTorch's, for a call without z-loss and
+    softcap."""
     options = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
     return (x, target, weight), {"reduction": reduction, **options}
 
@@ -234,17 +237,17 @@ def with_grad_cost(x, target, weight, **others):
     return Cost(reads=(x.nbytes, target.nbytes, w), writes=(x.nbytes,), flops=10 * x.numel())
 
 
-# Rounding errors of float32, u = 2^-24, where terms cancel; each operation errs by u of its result
-# and a sum over a tree by u sqrt(log2 n) of the root of its squares (Higham, Accuracy and Stability
-# of Numerical Algorithms, 4.2; independent roundings: Higham and Mary 2019).
+# Rounding errors of float32, u = 2^-24, where terms cancel: each operation has an error of u of its
+# result, and a tree sum one of u sqrt(log2 n) times the root of its squares (Higham, Accuracy and
+# Stability of Numerical Algorithms, 4.2; independent rounding errors: Higham and Mary 2019).
 
 
 def _noise_of_tokens(x, target, weight, form: Form):
-    """(of each loss, of each lse, the losses).
+    """(noise of each loss, noise of each lse, the losses).
 
-    lse = m + log s errs by u of m, of its own size and, s being right to some u, by that much.
-    lse - z_t errs by u of both and by lse's error; label smoothing by the same on the average of
-    z; the z-loss by 2 q lse times lse's error.
+    lse = m + log s has an error of u of m, of u of its own size and, since s is accurate to a few
+    u, of as much again. lse - z_t has errors of u of both and that of lse; label smoothing has the
+    same with the average of z; the z-loss has 2 q lse times the error of lse.
     """
     found = [
         _noise_of_piece(rows.double(), hit, weight, form) for rows, hit in _terms.pieces(x, target)
@@ -284,8 +287,8 @@ def noise(x, target, weight, reduction, to=None, **form):
 
 
 def backward_noise(gloss, x, target, weight, lse, totals, **form):
-    """a p_j - b_j, b the target's 1 and what smoothing spreads: u of both terms, and of p_j's
-    exponent. Softcap's 1 - tanh^2 errs by 2 u."""
+    """a p_j - b_j, where b is the target's 1 and the terms of smoothing: u of both terms, and of
+    the exponent of p_j. The factor 1 - tanh^2 of softcap has an error of 2 u."""
     form = Form(**form)
     scale = (gloss.double() / totals[0]).expand(target.shape)
     found = [
@@ -324,13 +327,13 @@ def with_grad_in_place_noise(x, target, weight, g, **form):
     return of_loss, *backward_noise(g, x, target, weight, lse, totals, **form)
 
 
-# Of `sharding`: what a token has one of, without the dimension of classes; what is of all tokens.
+# For `sharding`: tensors with one value per token, without the dimension of classes.
 BESIDE = dict.fromkeys(("target", "lse", "loss", "gloss"), -1)
 WHOLE = ("weight", "totals")
 
 
 def _unless_mean(args):
-    """Dimensions that are not split: a mean is one of all tokens."""
+    """Dimensions that must not be split: a mean is over all tokens."""
     return tuple(range(-len(args["x"].shape), 0)) if args["reduction"] == "mean" else (-1,)
 
 

@@ -1,4 +1,4 @@
-"""How rows are laid over threads: what plans and `choose` both compute."""
+"""How rows are distributed over threads: shared by plans and `choose`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import NamedTuple
 from kernelwright.contract import rows_view
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 
-REGISTERS = 64  # of a thread, for elements; 32 where a block has 1024 threads
+REGISTERS = 64  # registers of a thread for elements; 32 in blocks of 1024 threads
 CLUSTER = 8  # blocks; a larger cluster is not portable
 
 
 class Rows(NamedTuple):
-    """The rows of a call as kernels address them."""
+    """The rows of a call in the form in which kernels address them."""
 
     rows: int
     cols: int
     stride: int  # between rows of x, in elements
-    width: int  # elements that every access may move at once
+    width: int  # elements that every access may move together
 
     @property
     def vectors(self) -> int:
@@ -34,7 +34,7 @@ def rows_of(x) -> Rows:
 
 
 class Shape(NamedTuple):
-    """How threads share a row: `vectors` a thread, `threads` a block, `blocks` a cluster."""
+    """How threads share a row: `vectors` per thread, `threads` per block, `blocks` per cluster."""
 
     vectors: int
     threads: int
@@ -42,8 +42,8 @@ class Shape(NamedTuple):
 
 
 def shape_of(r: Rows, itemsize: int, config: dict) -> Shape | None:
-    """The shape nearest to a config of vectors a thread and blocks a cluster that holds a row: with
-    more threads or, up to CLUSTER, more blocks than it says; or None."""
+    """The shape closest to a config (vectors per thread, blocks per cluster) that holds a row, with
+    more threads or, up to CLUSTER, more blocks than the config states; or None."""
     size = max(1, r.width * itemsize // 4)
     blocks = config.get("blocks", 1)
     while True:

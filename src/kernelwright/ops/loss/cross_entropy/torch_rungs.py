@@ -20,13 +20,13 @@ def manual(x, target, weight, reduction, *form_and_to):
 
 
 def native(x, target, weight, reduction, *form_and_to):
-    """log_softmax in float32, as under autocast: a 16-bit one would leave nothing to save."""
+    """log_softmax in float32, as under autocast: in 16 bits lse would be too inaccurate to save."""
     *form, to = form_and_to
     form = Form(*form)
     z = _terms.capped(_wide(x), form)
     logp = torch.log_softmax(z, -1)
     of = _terms.tokens(z, target, weight, form)
-    # from the largest element, where the difference does not cancel
+    # computed at the largest element, where the difference does not cancel
     lse = z.amax(-1) - logp.amax(-1)
     plain = F.nll_loss(
         logp.flatten(0, -2) if z.ndim > 1 else logp,
@@ -52,7 +52,7 @@ def manual_backward(gloss, x, target, weight, lse, totals, *form):
 
 
 def native_backward(gloss, x, target, weight, lse, totals, *form):
-    """PyTorch's backward of log_softmax, over a gradient that is almost all zeros."""
+    """PyTorch's backward of log_softmax, for a gradient that is almost all zeros."""
     form = Form(*form)
     z = _terms.capped(_wide(x), form)
     of = _terms.tokens(z, target, weight, form)
@@ -65,14 +65,14 @@ def native_backward(gloss, x, target, weight, lse, totals, *form):
 
 
 def log_sum_exp(x, softcap, cap, **others):
-    """What the backward takes of the forward as a function of the logits, by name."""
+    """The tensors that the backward takes from the forward, as functions of the logits, by name."""
     z = _wide(x)
     z = softcap * torch.tanh(z / softcap) if cap else z
     return {"lse": torch.logsumexp(z, -1)}
 
 
 def manual_with_grad(x, target, weight, reduction, *form_and_to):
-    """The two of them, one after the other."""
+    """`manual` and its backward, one after another."""
     return _with_grad(manual, manual_backward, x, target, weight, reduction, *form_and_to)
 
 

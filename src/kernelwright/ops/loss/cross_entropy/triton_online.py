@@ -1,11 +1,12 @@
 """Rows of any length: the log-sum-exp in one read, gradients in a second.
 
 Idea: a program iterates over its row with a running maximum and sum for each of BLOCK columns,
-rescaled when the maximum rises (Milakov and Gimelshein 2018). The loss needs no more than this one
-read; one more program adds the tokens' losses in order. The backward is elementwise once lse is
-known; loss and gradient together walk the row twice.
-Traffic: forward x read once; backward x read, gx written; together x read twice and gx written, the
-second read from L2 as far as it reaches. `manual` moves x some twenty times.
+rescaled when the maximum rises (Milakov and Gimelshein 2018). The loss needs only this one read;
+another program adds the tokens' losses in order. The backward is elementwise once lse is known;
+loss and gradient together iterate over the row twice.
+Traffic: forward: x read once; backward: x read, gx written; together: x read twice and gx written,
+where the second read comes from L2 as far as its capacity reaches.
+Compared with `manual`: that rung moves x some twenty times.
 Limit: with the gradient, the second read. `cuda_block` and `cuda_cluster` keep the row.
 """
 
@@ -153,7 +154,7 @@ def _launch(fn, config, r, weight, form, programs, args):
     constexprs = {"SMOOTH": form["smooth"], "CAP": form["cap"], "BLOCK": block}
     if not weight:
         constexprs["w_ptr"] = None
-    warps = max(1, min(config["warps"], block // 256))  # eight elements a thread: 16-byte loads
+    warps = max(1, min(config["warps"], block // 256))  # eight elements per thread: 16-byte loads
     args = (*args, *FLOATS, *(("weight",) if weight else ()))
     return Launch(TritonKernel(fn, constexprs, num_warps=warps), (programs, 1, 1), args)
 
@@ -163,7 +164,7 @@ def _block(config, r):
 
 
 def _scratch(r, losses=False, g=False):
-    """Losses of the tokens, where they are added up; the factor of their gradients."""
+    """Losses of the tokens, if they are added up; the factor of their gradients."""
     sizes = {"losses": r.rows} if losses else {}
     sizes |= {"g": 1} if g else {}
     return {n: Scratch(TensorSpec.contiguous((s,), torch.float32)) for n, s in sizes.items()}

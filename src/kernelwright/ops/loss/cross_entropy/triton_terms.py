@@ -1,6 +1,6 @@
 """The terms of a row's loss and gradient, and the launches over tokens, for Triton rungs.
 
-The letters are those of ops/loss/_terms.py. Where there are no class weights `w_ptr` is None.
+Names are those of ops/loss/_terms.py. If there are no class weights, `w_ptr` is None.
 """
 
 import triton
@@ -11,7 +11,7 @@ from kernelwright.contract.arithmetic import next_power_of_2
 from kernelwright.ops._triton.math import exp, polynomial
 from kernelwright.ops._triton.target import require
 
-# (tanh(u) / u - 1) / u^2 over u^2 up to 0.3, highest power first; off by 0.1 of 2^-24
+# (tanh(u) / u - 1) / u^2 for u^2 up to 0.3, highest power first; error 0.1 of 2^-24
 TANH = tl.constexpr((-0.0062794993, 0.0210756678, -0.0538533634, 0.1333259791, -0.3333331943))
 
 
@@ -45,7 +45,7 @@ def class_weight(w_ptr, col, inside):
 
 @triton.jit
 def read_target(target_ptr, n_cols, ignore_index):
-    """(target, whether it is ignored, a class in any case)."""
+    """(target, whether it is ignored, a valid class in any case)."""
     target = tl.load(target_ptr).to(tl.int64)
     ignored = target == ignore_index
     require(ignored | ((target >= 0) & (target < n_cols)))
@@ -70,11 +70,11 @@ def read_row(x_ptr, n_cols, softcap, w_ptr, SMOOTH: tl.constexpr, CAP: tl.conste
             every += tl.where(inside, w, 0.0)
         z = tl.where(inside, z, float("-inf"))
         higher = tl.maximum(top, z, propagate_nan=tl.PropagateNan.ALL)
-        # a column that has seen only -inf has no reference yet: 0 keeps its sum 0, not NaN
+        # a column that has seen only -inf has no reference yet: with 0 its sum remains 0, not NaN
         base = tl.where(higher == float("-inf"), 0.0, higher)
         total = total * exp(top - base) + exp(z - base)
         top = higher
-    m = tl.max(top, axis=0)  # whatever it makes of NaN, the sum has it
+    m = tl.max(top, axis=0)  # NaN is propagated by the sum in any case
     base = tl.where(m == float("-inf"), 0.0, m)
     total = tl.sum(total * exp(top - base), axis=0)
     return m, total, tl.sum(spread, axis=0), tl.sum(every, axis=0)
@@ -115,7 +115,7 @@ def gradient(z, p, col, target, inside, of_p, hit, smooth, softcap, w_ptr,
 
 @triton.jit
 def _weight_of_targets(target_ptr, n_rows, n_cols, ignore_index, w_ptr, BLOCK: tl.constexpr):
-    """What a mean divides by. Targets out of range are left to the kernel over their rows."""
+    """The divisor of a mean. Targets out of range are reported by the kernel over their rows."""
     weight = tl.zeros([BLOCK], tl.float32)
     for start in range(0, n_rows, BLOCK):
         row = start + tl.arange(0, BLOCK)
@@ -129,7 +129,7 @@ def _weight_of_targets(target_ptr, n_rows, n_cols, ignore_index, w_ptr, BLOCK: t
 def cross_entropy_scale(
     target_ptr, g_ptr, n_rows, n_cols, ignore_index, w_ptr, MEAN: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """The factor of each token's gradient: known before the first row is read."""
+    """The factor of each token's gradient, which is known before the first row is read."""
     weight = 1.0
     if MEAN:
         weight = _weight_of_targets(target_ptr, n_rows, n_cols, ignore_index, w_ptr, BLOCK)
@@ -141,7 +141,7 @@ def cross_entropy_reduce(
     losses_ptr, target_ptr, loss_ptr, n_rows, n_cols, ignore_index, totals_ptr, w_ptr,
     SUM: tl.constexpr, MEAN: tl.constexpr, TOTALS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The scalar loss, and what the backward needs to know of all tokens and classes."""
+    """The scalar loss, and the totals over tokens and classes that the backward needs."""
     divisor = 1.0
     if MEAN:
         divisor = _weight_of_targets(target_ptr, n_rows, n_cols, ignore_index, w_ptr, BLOCK)
@@ -171,7 +171,7 @@ def scale(rows, cols, weight, reduction, ignore_index) -> Launch:
 
 
 def reduce(rows, cols, weight, reduction, ignore_index, totals: bool) -> Launch:
-    """Writes `loss` from scratch `losses`, and `totals` where they are a result."""
+    """Writes `loss` from the scratch tensor `losses`, and `totals` if they are a result."""
     losses = "loss" if reduction == "none" else "losses"
     args = (losses, "target", "loss", i64(rows), i64(cols), i64(ignore_index))
     args = (*args, "totals" if totals else "loss")

@@ -125,7 +125,7 @@ def linear_cross_entropy(
         torch.is_grad_enabled() and t is not None and t.requires_grad
         for t in (x, linear_weight, linear_bias)
     )
-    # what is computed with the loss; the backward computes the rest
+    # gradients that are computed with the loss; the backward computes the others
     now = wants if reduction != "none" and x.dtype != torch.float16 else (False,) * 3
     apply = _apply if any(wants) else _Loss.forward
     loss = apply(x, linear_weight, linear_bias, target, weight, g, reduction, *now, *form)[0]
@@ -153,7 +153,7 @@ def _check(input, linear_weight, linear_bias):
 
 
 def _all_logits(input, linear_weight, linear_bias):
-    """As `cross_entropy` takes them: (C,), (N, C), or (N, C, d1, ...)."""
+    """The logits in the form that `cross_entropy` takes: (C,), (N, C), or (N, C, d1, ...)."""
     rows = linear_weight.shape[:-1]
     bias = None if linear_bias is None else linear_bias.flatten()
     logits = torch.nn.functional.linear(input, linear_weight.flatten(0, -2), bias)
@@ -175,7 +175,7 @@ def _factor(x, target, weight, reduction, ignore_index):
 
 
 class _Loss(torch.autograd.Function):
-    """(loss, the gradients of x, w and bias as far as `of_x`, `of_w`, `of_bias` say)."""
+    """(loss, the gradients of x, w and bias that `of_x`, `of_w`, `of_bias` request)."""
 
     @staticmethod
     def forward(x, w, bias, target, weight, g, reduction, of_x, of_w, of_bias, *form):
@@ -189,7 +189,7 @@ class _Loss(torch.autograd.Function):
         _, *gradients = output
         ctx.now, ctx.form = of_x or of_w or of_bias, inputs[10:]
         ctx.mark_non_differentiable(*gradients)
-        ctx.set_materialize_grads(False)  # or the backward gets zeros as large as these gradients
+        ctx.set_materialize_grads(False)  # else the backward gets zeros of these gradients' size
         ctx.save_for_backward(*(gradients if ctx.now else tensors))
 
     @staticmethod
@@ -219,8 +219,8 @@ _apply = apply_of(_Loss)
 
 def _scaled(t, g):
     """t times g. In place if only this backward holds the memory. Not in place if the graph is
-    retained and may run again, under a compiler, which allocates results itself, under torch.func,
-    which allows no change, and for DTensors, which have no rule for it."""
+    retained and may run again; under a compiler, which allocates results itself; under torch.func,
+    which does not allow mutation; and for DTensors, which have no rule for it."""
     watched = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
     watched = watched or type(t) is not torch.Tensor
     if watched or torch._C._autograd._get_current_graph_task_keep_graph():

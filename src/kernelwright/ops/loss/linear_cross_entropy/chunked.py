@@ -1,11 +1,13 @@
-"""A chunk of tokens after the other: all logits are never there.
+"""One chunk of tokens after another: the logits of all tokens are never stored.
 
-Idea: cuBLAS makes the logits of a chunk; one kernel turns them, where they lie, into their
-gradient, reading each once; two more products spend it. The loss's factor is known beforehand, so
-the gradients of everything are done when the loss is: the backward has nothing left to compute.
-Traffic: beside the products' own, a chunk's logits four times (product, kernel in and out,
-products), and gw once read and written a chunk; `native` holds all logits, in three tensors.
-Limit: gw is rounded to its dtype once a chunk. Products of few tokens are slow: see heuristics.py.
+Idea: cuBLAS computes the logits of a chunk; one kernel replaces them by their gradient, reading
+each once; two more products use it. The factor of the loss is known in advance, so all gradients
+are complete together with the loss: the backward has nothing left to compute.
+Traffic: in addition to that of the products, a chunk's logits four times (product, kernel in and
+out, products), and gw read and written once per chunk.
+Compared with `native`: that rung stores all logits, in three tensors.
+Limit: gw is rounded to its dtype once per chunk. Products of few tokens are slow: see
+heuristics.py.
 """
 
 import torch

@@ -1,23 +1,23 @@
-"""How many tokens a chunk has, and which rung takes a call. Imports no kernel language."""
+"""How many tokens a chunk has, and which rung handles a call. Imports no kernel language."""
 
 from __future__ import annotations
 
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.eligibility import kind, unsupported_dtype
 
-# A chunk's logits are the workspace. Its product with the tokens reads and writes all of gw, 4 V H
-# bytes beside 6 T H V flops: the more tokens T share it, the better, but a caller who holds a small
-# weight has no room for a large workspace. So it takes half of what the weight does (T = H / 2), or
-# WORKSPACE where that is more.
+# The logits of a chunk are the workspace. The product that computes gw reads and writes all of it,
+# 4 V H bytes for 6 T H V flops: it is more efficient with more tokens T, but a caller whose weight
+# is small has no room for a large workspace. Therefore the workspace is half the size of the weight
+# (T = H / 2), or WORKSPACE if that is more.
 TOKENS = 4096
 WORKSPACE = 288 << 20  # bytes
-TILE = 256  # tokens that a matrix product's tiles divide evenly
+TILE = 256  # number of tokens that the tiles of matrix products divide evenly
 
 SCALE_CONFIGS = ({"block": 2048, "warps": 8}, {"block": 1024, "warps": 4})
 
 
 def chunk(tokens: int, hidden: int, classes: int, itemsize: int) -> int:
-    """Tokens of a chunk: equal chunks in whole tiles, within the workspace where a tile is."""
+    """Tokens per chunk: equal chunks of whole tiles, within the workspace if a tile fits in it."""
     fit = max(WORKSPACE // (classes * itemsize), hidden // 2) // TILE * TILE
     most = max(TILE, min(TOKENS, fit))
     each = cdiv(tokens, max(1, cdiv(tokens, most)))

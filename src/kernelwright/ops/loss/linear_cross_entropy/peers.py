@@ -1,7 +1,7 @@
-"""linear_cross_entropy in other libraries: imported only to time them.
+"""Peers of linear_cross_entropy; imported only for timing.
 
 Each is a loss and its backward through autograd. They return a mean; the losses per token, which
-the operator returns too, come from our formula and are computed outside of timing.
+the operator returns too, are computed by our formula outside the timing.
 """
 
 from __future__ import annotations

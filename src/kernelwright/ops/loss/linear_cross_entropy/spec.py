@@ -1,8 +1,8 @@
-"""linear_cross_entropy: the maths. z = x w^T + bias, then the losses of ops/loss/_terms.py.
+"""linear_cross_entropy: the mathematics. z = x w^T + bias, then the losses of ops/loss/_terms.py.
 
-One operator gives the tokens' losses l_i and, where wanted, the gradients of sum_i g_i l_i: with
-G = d(sum) / dz a chunk of tokens at a time, gx = G w, gw = G^T x, gbias = G^T 1. The factors g
-are what a reduction divides by, or the incoming gradient of each token's loss.
+One operator computes the tokens' losses l_i and, if requested, the gradients of sum_i g_i l_i: with
+G = d(sum) / dz for one chunk of tokens at a time, gx = G w, gw = G^T x, gbias = G^T 1. The factors
+g are the reciprocal divisor of a reduction, or the incoming gradient of each token's loss.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def reference(x, w, bias, target, weight, g, of_x, of_w, of_bias, **form):
 
 
 def _pieces(x, w, target, g):
-    """Some tokens at a time: of all, the logits in float64 do not fit a GPU twice."""
+    """Some tokens at a time: float64 logits of all tokens do not fit on a GPU twice."""
     step = max(1, _terms.PIECE // w.shape[0])
     parts = (t.split(step) for t in (x, target, g.expand(target.shape)))
     return zip(*parts, strict=True)
@@ -132,13 +132,13 @@ def cost(x, w, of_x, of_w, **others):
 
 
 def noise(x, w, bias, target, weight, g, of_x, of_w, of_bias, **form):
-    """Rounding errors where sums cancel, u the unit roundoff of the dtype that logits and their
-    gradients are stored in, v that of float32.
+    """Rounding errors where sums cancel; u is the unit roundoff of the dtype in which logits and
+    their gradients are stored, v that of float32.
 
-    A logit errs by u of its size and, as a product of H terms, by v sqrt(log2 H) of the root of
-    their squares; p errs by p times that, so G by that and u of itself. Errors of different logits
-    are independent, so those of a loss and of the sums G w and G^T x are roots of sums of squares
-    (Higham and Mary 2019).
+    A logit has an error of u of its size and, as a sum of H products, of v sqrt(log2 H) times the
+    root of the sum of their squares; p has p times that error, and G has that of p and u of itself.
+    Errors of different logits are independent, so those of a loss and of the sums G w and G^T x are
+    roots of sums of squares (Higham and Mary 2019).
     """
     form = Form(**form)
     u, v = torch.finfo(x.dtype).eps / 2, U
@@ -201,7 +201,7 @@ SCALE_CASES = (
     case((0, 3), F32, g=2.0),
     *(case((4, 66), F32, values=v, g=0.5) for v in ("nan", "inf")),
     case((4, 66), F32, g=float("nan")),
-    case((2**28,), BF16, use="bench", g=0.5),  # by 1 nothing moves
+    case((2**28,), BF16, use="bench", g=0.5),  # with a factor of 1 nothing is moved
     case((2**31 + 5,), BF16, use="big", g=0.5),
 )
 

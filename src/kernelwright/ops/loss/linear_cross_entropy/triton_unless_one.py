@@ -1,8 +1,9 @@
-"""x *= g, unless g is 1: then nothing is read but g.
+"""x *= g, unless g is 1: then only g is read.
 
-Idea: whether a loss's gradient is 1 is known on the device only; a read by the host would
+Idea: whether the gradient of a loss is 1 is known only on the device; reading it on the host would
 synchronize. Every program tests g first, and almost always returns.
-Traffic: 4 bytes, or x read and written once, as in `native` always.
+Traffic: 4 bytes, or x read and written once.
+Compared with `native`: that rung always reads and writes x.
 Limit: the launch.
 """
 

@@ -42,16 +42,16 @@ def conv2d(
     """A convolution of images, as torch.nn.functional.conv2d with one group.
 
     Args:
-        input: shape (N, C, H, W); copied to channels last unless it is stored so.
+        input: shape (N, C, H, W); copied to channels last if it is stored differently.
         weight: shape (O, C, R, S), of the input's dtype.
         bias: shape (O,).
-        stride, padding, dilation: one number for both dimensions, or one for each.
+        stride, padding, dilation: one number for both dimensions, or one per dimension.
 
     Returns:
         Shape (N, O, P, Q), with channels last in memory.
 
     Raises:
-        TypeError: an argument is not floating point, or of another dtype than the input.
+        TypeError: an argument is not floating point, or has a dtype other than the input's.
         ValueError: a shape or a number does not fit.
     """
     for name, t in (("input", input), ("weight", weight)):

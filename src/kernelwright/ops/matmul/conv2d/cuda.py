@@ -29,7 +29,7 @@ def implicit(gpu, config, x, weight, bias, stride, padding, dilation):
 
 
 def _args(x, weight, bias, stride, padding, dilation) -> tuple:
-    """Tensors, and geometry.cuh's Geometry."""
+    """The tensors, and Geometry of geometry.cuh."""
     (y,) = outputs(x, weight, bias, stride, padding, dilation)
     numbers = (*x.shape, *y.shape[1:], *weight.shape[1:3], *stride, *padding, *dilation)
     geometry = packed(pack("<15i", *numbers))

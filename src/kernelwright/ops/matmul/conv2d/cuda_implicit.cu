@@ -1,20 +1,20 @@
 // A matrix product whose left operand is never written: an implicit GEMM.
 //
-// Idea: a convolution is a product of a matrix with a row for each output pixel, which holds the
-// input under the filter, and of the weight. Tiles of that matrix are assembled in shared memory: a
-// row's k counts the positions in the filter and then channels, so 8 neighbours of it are 8
-// channels of one input pixel, 16 bytes, or zeros where the filter reaches outside.
-// Traffic: the input once for each place of the filter, nearly all of it from L1 and L2, and for 64
-// output channels; with the matrix in memory it would be written and read that often.
-// Against `cuda_naive`: tensor cores, and each element from memory is used 64 times.
-// Limit: mma.sync in tiles of 64 x 64, and a division for each 16 bytes along k.
+// Idea: a convolution is the product of the weight and a matrix with one row per output pixel,
+// which holds the input elements under the filter. Tiles of this matrix are assembled in shared
+// memory: k counts filter positions and, within them, channels, so that 8 consecutive elements are
+// 8 channels of one input pixel (16 bytes), or zeros where the filter extends past the image.
+// Traffic: the input once per filter position and per 64 output channels, nearly all of it from L1
+// and L2; if the matrix were in memory, it would be written and read that often.
+// Compared with `cuda_naive`: tensor cores, and each element from memory is used 64 times.
+// Limit: mma.sync in tiles of 64 x 64, and one integer division per 16 bytes along k.
 #include "../gemm/mma.cuh"
 #include "geometry.cuh"
 #include "kw/async.cuh"
 
 constexpr int kTile = 64, kSlice = 64, kThreads = 128, kStages = 3;
-constexpr int kBytes = kTile * kSlice * 2;     // of one operand's slice
-constexpr int kEach = kTile / (kThreads / 8);  // rows of a tile that a thread copies
+constexpr int kBytes = kTile * kSlice * 2;     // one operand's slice
+constexpr int kEach = kTile / (kThreads / 8);  // rows of a tile per thread
 
 __device__ __forceinline__ int place(int row, int unit) {
   return row * (kSlice * 2) + 16 * (unit ^ (row & 1) << 2);
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads)
   const int down = warp / 2 * 32, across = warp % 2 * 32;
   const int unit = threadIdx.x % 8, row = threadIdx.x / 8;
 
-  // where the filter lies for the pixels of this thread's rows
+  // the position of the filter for the pixels of this thread's rows
   const T *image[kEach];
   int top[kEach], begin[kEach];
 #pragma unroll
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kThreads)
   int slot = 0;
   for (int first = 0; first < k; first += kSlice) {
     kw::copy_async_wait_all_but<kStages - 2>();
-    __syncthreads();  // this slice is there, and all threads are done with the one before it
+    __syncthreads();  // this slice has arrived, and no thread uses the previous one
     start((slot + kStages - 1) % kStages, first + (kStages - 1) * kSlice);
     const auto load = [&](int operand, int from, int step) {
       return *reinterpret_cast<const uint4 *>(tiles[slot][operand] +

@@ -1,10 +1,11 @@
 // One thread per result.
 //
-// Idea: the definition: the sum over the filter's rows and columns and over channels, where they
-// lie inside the image. Threads side by side take neighbouring output channels of one pixel.
-// Traffic: a result reads rows cols channels elements of the input and as many of the weight; the
-// threads of a warp read the same pixel, and 32 rows of the weight.
-// Limit: sectors. A warp's load of the weight touches 32 of them for 32 elements.
+// Idea: the definition: the sum over filter rows, filter columns and channels, where they lie
+// inside the image. Adjacent threads compute adjacent output channels of one pixel.
+// Traffic: a result reads rows * cols * channels elements of the input and as many of the weight;
+// the threads of a warp read the same pixel, and 32 rows of the weight.
+// Compared with `manual`: the matrix of patches is not written to memory.
+// Limit: sectors. A warp's load of the weight accesses 32 of them for 32 elements.
 #include "geometry.cuh"
 #include "kw/types.cuh"
 

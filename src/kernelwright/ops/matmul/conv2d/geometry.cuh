@@ -1,4 +1,4 @@
-// Which elements of the input a result of a convolution reads. Channels are contiguous.
+// Which elements of the input contribute to a result of a convolution. Channels are contiguous.
 #pragma once
 
 struct Geometry {

@@ -1,4 +1,4 @@
-"""Which rung takes a convolution. Imports no kernel language."""
+"""Which rung handles a convolution. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def fits_implicit(gpu, x, weight, bias, stride, padding, dilation):
 
 
 def order(gpu, **specs):
-    """None of them: they are there to teach, and cuDNN serves."""
+    """No rung: they are for teaching only, and cuDNN is faster."""
     return ()
 
 
 def bucket(x, weight, **others):
-    """dtype, batch by powers of two, and every other size."""
+    """Key of a call in the tuned table: dtype, batch by powers of two, and every other size."""
     batch = next_power_of_2(x.shape[0])
     return "/".join((kind(x.dtype), *map(str, (batch, *x.shape[1:], *weight.shape[:3]))))

@@ -1,7 +1,8 @@
 """conv2d: the mathematics. y[n, p, q, o] = bias[o] + the sum over r, s, c of x[n, h, w, c]
-weight[o, r, s, c], h = p stride - padding + r dilation, w likewise, where they lie inside.
+weight[o, r, s, c] with h = p stride - padding + r dilation, and w likewise, over the terms inside
+the image.
 
-The operator's tensors have channels last; the public function takes them as PyTorch does.
+The operator's tensors have channels last; the public function takes them in PyTorch's order.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ CASES = (
 
 
 def size(length: int, filter: int, stride: int, padding: int, dilation: int) -> int:
-    """Results along a dimension."""
+    """The number of results along a dimension."""
     return (length + 2 * padding - dilation * (filter - 1) - 1) // stride + 1
 
 
@@ -91,7 +92,8 @@ def cost(x, weight, bias, stride, padding, dilation):
 
 
 def noise(x, weight, bias, stride, padding, dilation):
-    """That of a product of as many terms as the filter has elements, and of adding the bias."""
+    """The noise of a product with as many terms as the filter has elements, plus that of the
+    bias."""
     k = math.prod(weight.shape[1:])
     given = stride, padding, dilation
     squares = reference(x.double().square(), weight.double().square(), None, *given)

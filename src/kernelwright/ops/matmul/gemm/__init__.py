@@ -1,8 +1,8 @@
 """matmul and linear: the ladder from the triple loop to tensor cores.
 
-Two operators: `matmul`, the product of two matrices or of a batch of pairs by their strides, which
-also computes gradients (derivatives.py); and `linear`, the product with a weight followed by an
-epilogue. Their rungs are in ladder.py.
+There are two operators: `matmul`, the product of two matrices, or of a batch of pairs given by
+their strides, which also computes the gradients (derivatives.py); and `linear`, the product with a
+weight followed by an epilogue. Their rungs are listed in ladder.py.
 """
 
 from __future__ import annotations
@@ -100,18 +100,18 @@ def linear(
     Args:
         input: shape (*, K).
         weight: shape (N, K), or (K,) for one output without a dimension; of the input's dtype.
-        bias: shape (N,), or () with a weight of one dimension.
+        bias: shape (N,), or () with a one-dimensional weight.
         activation: "relu", "gelu", "gelu_tanh", "silu", or None.
-        gate: factor of the activation, of the result's shape.
-        residual: added at the end, of the result's shape.
+        gate: multiplied by the activation's result; has the shape of the result.
+        residual: added at the end; has the shape of the result.
 
     Returns:
         Shape (*, N). All operations after the product are computed in float32, and the result is
         rounded once. Under autocast all arguments are cast to its dtype.
 
     Raises:
-        TypeError: an argument is not floating point, or of another dtype than the input.
-        ValueError: a shape does not fit, or there is no such activation.
+        TypeError: an argument is not floating point, or has a dtype other than the input's.
+        ValueError: a shape does not fit, or the activation is unknown.
     """
     arguments.floating("input", input)
     arguments.floating("weight", weight)

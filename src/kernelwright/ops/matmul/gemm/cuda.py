@@ -10,7 +10,7 @@ from kernelwright.contract.template_args import CTYPE, boolean
 
 from .tiling import order_of
 
-#: The template arguments of a tile in cuda_tuned.cu, as configs call them.
+#: The template arguments of a tile in cuda_tuned.cu, by the names that configs use.
 TILE = ("rows", "cols", "depth", "warp_rows", "warp_cols", "each_rows", "each_cols", "stages",
         "blocks")  # fmt: skip
 MMA_DEPTH = 64  # cuda_mma.cu's kDepth
@@ -64,7 +64,7 @@ def staged(gpu, config, a, b, tf32=False):
 
 
 def _by_rows(trick, a, b, tile, block, shared=0) -> Plan:
-    """Blocks of tiles (columns, rows) of c, over operands whose rows are contiguous."""
+    """One block per tile (columns, rows) of c, for operands whose rows are contiguous."""
     (m, k), n = a.shape, b.shape[1]
     launch = Launch(
         CudaKernel(_source(trick), f"matmul_{trick}"),
@@ -143,7 +143,7 @@ def _tuned(kernel, config, of_a, of_b, sizes, last, args) -> Plan:
 
 
 def shared_of(config, *orders: str) -> int:
-    """Bytes of the ring of tiles; those of an operand along k have longer rows."""
+    """Bytes of the ring of tiles; operands that are contiguous along k have longer rows."""
     widths = zip((config["rows"], config["cols"]), orders, strict=True)
     pitch = sum(width + (4 if order == "kAlongK" else 0) for width, order in widths)
     return 4 * config["stages"] * config["depth"] * pitch

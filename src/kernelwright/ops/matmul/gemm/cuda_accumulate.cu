@@ -1,10 +1,11 @@
 // The gradient of a weight, added to float32 sums in the epilogue.
 //
-// Idea: cuda_wgmma_persistent.cu for total += gy^T x, both operands contiguous across k, with an
-// epilogue that reads what is there, adds, and writes it: two neighbours of a row at a time.
-// Traffic: the operands as a product reads them; the total once in each direction, 8 bytes for each
-// element. A product that is rounded, stored and then added moves 12 more.
-// Limit: tensor cores; and a tile's way out, which overlaps with the loads of the next one only.
+// Idea: cuda_wgmma_persistent.cu for total += gy^T x, where neither operand is contiguous along k.
+// The epilogue reads the total, adds the product and writes it, two adjacent elements at a time.
+// Traffic: the operands as in a product; the total once in each direction, 8 bytes per element.
+// Compared with `native`: a product that is rounded, stored and then added moves 12 bytes more.
+// Limit: tensor cores; and the epilogue of a tile, which overlaps only with the loads of the next
+// one.
 #include "hopper/pipeline.cuh"
 
 template <typename T, int BM, int BN, int STAGES, int GROUPS>
@@ -24,7 +25,7 @@ __global__ void __launch_bounds__((1 + GROUPS) * kw::kWarpGroup, 1)
   if (threadIdx.x == 0) pipeline.init();
   cluster.sync();
 
-  // Tiles stay where they are at the edges: what two of them shared would be added twice.
+  // Tiles do not move inside at the edges: elements that two tiles share would be added twice.
   const auto place = [&](int tile) {
     const kw::Place at = order.index(tile);
     return kw::Place{at.row * BM, at.col * BN, 0};

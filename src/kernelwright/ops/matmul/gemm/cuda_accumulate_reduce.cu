@@ -1,13 +1,13 @@
 // The gradient of a weight, added to float32 sums by the L2 cache.
 //
-// Idea: as cuda_accumulate.cu, but a thread does not read what is there: it sends two neighbors of
-// a row and the L2 cache adds them (red.global.add.v2.f32), while the multiprocessor works on the
-// next tile. Each element is added to once, so the result has the same bits in every run. Clusters
-// share the operands' loads.
-// Traffic: as before; the total is read and written between L2 and DRAM only.
-// Against `cuda_wgmma`: no thread waits for memory at the end of a tile, which took as long as a
-// third of the product.
-// Limit: tensor cores; a last wave that does not fill the machine.
+// Idea: as cuda_accumulate.cu, but a thread does not read the total: it sends two adjacent elements
+// of a row, which the L2 cache adds (red.global.add.v2.f32) while the multiprocessor works on the
+// next tile. Each element is added to once, so the result is deterministic. The blocks of a cluster
+// share the loads of the operands.
+// Traffic: as `cuda_wgmma`, but the total moves only between L2 and DRAM.
+// Compared with `cuda_wgmma`: no thread waits for memory at the end of a tile, which took a third
+// as long as the product.
+// Limit: tensor cores; a partial last wave.
 #include "hopper/pipeline.cuh"
 
 __device__ __forceinline__ void add_in_l2(float *to, float a, float b) {
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__((1 + GROUPS) * kw::kWarpGroup, 1)
   if (threadIdx.x == 0) pipeline.init();
   cluster.sync();
 
-  // Tiles stay where they are at the edges: what two of them shared would be added twice.
+  // Tiles do not move inside at the edges: elements that two tiles share would be added twice.
   const auto place = [&](int tile) {
     const kw::Place at = order.index(tile);
     return kw::Place{(at.row * ROWS + cluster.row) * BM, (at.col * COLS + cluster.col) * BN, 0};

@@ -1,13 +1,14 @@
 // No bank conflicts.
 //
-// Idea: 32 banks of 4 bytes serve one value each in a cycle. A thread's eight columns become two
-// groups of four, 64 columns apart, so that threads side by side load 16 bytes side by side; rows
-// likewise. The transposed tile of a has rows of 132 values instead of 128, so that the two halves
-// of a warp, 4 rows of the tile apart, store to other banks.
+// Idea: each of the 32 banks provides one 4-byte value per cycle. The eight columns of a thread
+// become two groups of four, 64 columns apart, so that the 16-byte loads of adjacent threads are
+// adjacent; rows likewise. The rows of the transposed tile of a have 132 values instead of 128, so
+// that the two halves of a warp, which are 4 rows of the tile apart, store to different banks.
 // Traffic: as `cuda_vec16`.
-// Against `cuda_vec16`: each load of b takes the fewest passes through shared memory, each store of
-// a one instead of two.
-// Limit: waiting. Between two barriers a block either copies or multiplies, and a copy is hundreds
+// Compared with `cuda_vec16`: each load of b takes the minimum number of shared memory passes, and
+// each store of a one pass instead of two.
+// Limit: latency. Between two barriers a block either copies or multiplies, and a copy takes
+// hundreds of cycles until its first use.
 // of cycles away from its first use.
 #include "kw/vec.cuh"
 
@@ -22,8 +23,8 @@ __global__ void __launch_bounds__(kThreads)
   const int t = threadIdx.x;
   const int top = blockIdx.y * kRows, left = blockIdx.x * kCols;
   const int y = t / (kCols / kEach) * 4, x = t % (kCols / kEach) * 4;  // and half a tile further
-  const int a_r = t / (kDepth / 4), a_i = t % (kDepth / 4) * 4;        // four along k
-  const int b_i = t / (kCols / 4), b_s = t % (kCols / 4) * 4;          // four along n
+  const int a_r = t / (kDepth / 4), a_i = t % (kDepth / 4) * 4;        // four elements along k
+  const int b_i = t / (kCols / 4), b_s = t % (kCols / 4) * 4;          // four elements along n
 
   Four sums[kEach][kEach / 4] = {};
   for (int first = 0; first < k; first += kDepth) {

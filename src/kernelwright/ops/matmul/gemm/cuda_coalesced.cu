@@ -1,11 +1,11 @@
 // The same with threadIdx.x along columns.
 //
-// Idea: neighbouring threads of a warp take neighbouring columns, so that what a warp loads and
-// stores at once lies together in memory.
-// Traffic: as `cuda_naive`, but a warp's load of b and its store touch 4 sectors each, all bytes of
-// which are used, and its load of a is one address that all lanes share.
-// Against `cuda_naive`: two indices are swapped; sectors per request go from 32 to 4.
-// Limit: two loads for each multiply-add. A multiprocessor does 128 multiply-adds in a cycle and
+// Idea: adjacent threads of a warp compute adjacent columns, so that the elements that a warp loads
+// or stores together are contiguous in memory.
+// Traffic: as `cuda_naive`, but a warp's load of b and its store access 4 sectors each, all of
+// whose bytes are used, and its load of a is a single address for all lanes.
+// Compared with `cuda_naive`: two indices are swapped; sectors per request decrease from 32 to 4.
+// Limit: two loads per multiply-add. A multiprocessor executes 128 multiply-adds per cycle, but
 // loads 32 values.
 
 __global__ void matmul_coalesced(const float *__restrict__ a, const float *__restrict__ b,

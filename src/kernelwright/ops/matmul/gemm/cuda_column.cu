@@ -1,12 +1,12 @@
 // Eight elements of a column per thread.
 //
 // Idea: a thread that keeps a value of b in a register can multiply it by eight values of a. A
-// block of 512 threads computes 64 x 64 elements; the tiles are 8 deep along k, so that each thread
-// copies one element of each.
-// Traffic: global memory as for tiles 64 wide: 1/32 load for each multiply-add.
-// Against `cuda_shared`: 9 loads from shared memory for 8 multiply-adds instead of 16, and those of
-// a are one address for a whole warp.
-// Limit: still more than one load for each multiply-add.
+// block of 512 threads computes 64 x 64 elements; the tiles have 8 elements along k, so that each
+// thread copies one element of each.
+// Traffic: from global memory as for 64 x 64 tiles: 1/32 load per multiply-add.
+// Compared with `cuda_shared`: 9 loads from shared memory for 8 multiply-adds instead of 16; those
+// of a are one address for a whole warp.
+// Limit: still more than one load per multiply-add.
 constexpr int kRows = 64, kCols = 64, kDepth = 8, kEach = 8;
 constexpr int kThreads = kRows * kCols / kEach;
 
@@ -16,8 +16,8 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ float a_tile[kRows][kDepth], b_tile[kDepth][kCols];
   const int t = threadIdx.x;
   const int top = blockIdx.y * kRows, left = blockIdx.x * kCols;
-  const int y = t / kCols * kEach, x = t % kCols;                 // what it computes
-  const int a_y = t / kDepth, a_x = t % kDepth, b_y = t / kCols;  // what it copies
+  const int y = t / kCols * kEach, x = t % kCols;                 // the elements that it computes
+  const int a_y = t / kDepth, a_x = t % kDepth, b_y = t / kCols;  // those that it copies
 
   float sums[kEach] = {};
   for (int first = 0; first < k; first += kDepth) {

@@ -1,14 +1,15 @@
 // The next tile is copied while the current one is multiplied.
 //
-// Idea: two pairs of tiles. cp.async copies from global to shared memory without passing through
-// registers, and a thread goes on at once: it starts the copies of the next tiles, then multiplies
-// the current ones. That of a moves 4 bytes at a time, because cp.async cannot transpose a vector.
+// Idea: two pairs of tiles. cp.async copies from global to shared memory without registers, and the
+// thread continues immediately: it starts the copies of the next tiles and then multiplies the
+// current ones. Tiles of a are copied 4 bytes at a time, because cp.async cannot transpose a
+// vector.
 // Traffic: as `cuda_banks`, with twice the shared memory.
-// Against `cuda_banks`: a copy can take as long as a tile's multiplications, and one barrier per
-// tile is enough instead of two.
-// Limit: copies. Each one of 4 bytes computes its address and whether that is inside: a third of
-// the instructions are no multiply-adds. And what a warp loads from shared memory: its 16 x 2
-// threads take 128 columns and 16 rows, 144 different values for each step along k.
+// Compared with `cuda_banks`: a copy can take as long as a tile's multiplications, and there is one
+// barrier per tile instead of two.
+// Limit: instructions for copies: each 4-byte copy computes its address and bounds, so that a third
+// of the instructions are not multiply-adds. And loads from shared memory: the 16 x 2 threads of a
+// warp need 128 columns and 16 rows, 144 different values per step along k.
 #include "kw/async.cuh"
 #include "kw/vec.cuh"
 
@@ -46,7 +47,7 @@ __global__ void __launch_bounds__(kThreads)
   copy(0, 0);
   for (int first = 0, slot = 0; first < k; first += kDepth, slot ^= 1) {
     kw::copy_async_wait();
-    __syncthreads();  // these tiles are there, and all threads are done with the others
+    __syncthreads();  // these tiles have arrived, and no thread uses the others
     if (first + kDepth < k) copy(slot ^ 1, first + kDepth);
     const auto &a_tile = a_tiles[slot];
     const auto &b_tile = b_tiles[slot];

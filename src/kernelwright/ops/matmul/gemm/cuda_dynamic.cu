@@ -1,12 +1,12 @@
 // The tile's width chosen at launch.
 //
-// Idea: as `cuda_shared`, with the tile as wide as the block that is launched, in dynamic shared
-// memory whose size is an argument of the launch. One binary serves every width.
-// Traffic: as `cuda_shared` for tiles of 32; a tile of 16 reads global memory twice as often.
-// Against `cuda_shared`: it shows the value of compile-time constants. The compiler can no longer
-// unroll the inner loop completely or encode its offsets in the instructions: more instructions per
-// multiply-add, in exchange for a choice at run time.
-// Limit: instructions, and the two loads for each multiply-add.
+// Idea: as `cuda_shared`, with a tile as wide as the block, in dynamic shared memory whose size is
+// an argument of the launch. One binary is used for every width.
+// Traffic: as `cuda_shared` for tiles of 32; with tiles of 16 global memory is read twice as often.
+// Compared with `cuda_shared`: it shows the value of compile-time constants. The compiler can no
+// longer unroll the inner loop completely or encode its offsets in the instructions: more
+// instructions per multiply-add, in exchange for a choice at run time.
+// Limit: instructions, and two loads per multiply-add.
 
 __global__ void matmul_dynamic(const float *__restrict__ a, const float *__restrict__ b,
                                float *__restrict__ c, int m, int n, int k, long long lda,

@@ -1,5 +1,5 @@
 """Launches of the rungs for few rows. The kernels are explained in their files in few_rows/;
-few_rows_tiling.py defines which products they take."""
+few_rows_tiling.py defines which products they support."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def tensor_cores_linear(gpu, config, x, weight, bias, gate, residual, activation
 
 
 def planned(kernel: CudaKernel, shape: Shape, args) -> Plan:
-    """The launch of a kernel made of few_rows.cuh, and its workspace."""
+    """The launch of a kernel based on few_rows.cuh, and its workspace."""
     launch = Launch(kernel, (shape.grid, 1, 1), args, (THREADS, 1, 1), shape.shared)
     partial = TensorSpec.contiguous((shape.partial,), torch.float32)
     arrived = TensorSpec.contiguous((shape.tiles,), torch.int32)

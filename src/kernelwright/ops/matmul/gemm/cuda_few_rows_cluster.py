@@ -1,5 +1,5 @@
 """Launches of cuda_few_rows_cluster.cu and cuda_few_rows_wgmma.cu. The kernels are explained there;
-few_rows_cluster_tiling.py defines how they cut a product."""
+few_rows_cluster_tiling.py defines how they divide a product."""
 
 from __future__ import annotations
 

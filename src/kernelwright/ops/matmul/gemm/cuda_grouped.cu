@@ -1,31 +1,30 @@
 // Groups of rows, each multiplied by its own matrix, on Hopper's tensor cores.
 //
-// Idea: cuda_wgmma_persistent.cu, whose tiles are those of all groups, one after another: a block
-// keeps the groups' ends in shared memory and finds the group of each of its tiles. The copy engine
-// loads rows from wherever a group begins; rows that belong to the next group are multiplied too,
-// and not stored. With `SWIGLU` a tile holds as many columns of a gate as of the values that it
-// multiplies, so that silu(gate) value is computed on sums in registers.
-// Traffic: as one product; a matrix once for each 128 rows of its group, from L2.
-// Against a loop: one launch, no wave of each group that leaves multiprocessors idle, and the host
-// does not have to know where groups end.
-// Limit: groups of few rows fill a part of a tile; then each matrix is read once, and DRAM is.
+// Idea: cuda_wgmma_persistent.cu over the tiles of all groups: a block keeps the ends of the groups
+// in shared memory and finds the group of each of its tiles. The copy engine can load rows from any
+// group boundary; rows of the next group are multiplied too, but not stored. With `SWIGLU` a tile
+// has as many columns of a gate as of values, so that silu(gate) value is computed in registers.
+// Traffic: as one product; each matrix once per 128 rows of its group, from L2.
+// Compared with a loop over groups: one launch, no partial wave per group, and the host does not
+// have to know the ends of the groups.
+// Limit: groups of few rows fill only part of a tile; then DRAM bandwidth is the limit.
 #include "hopper/direct_store.cuh"
 #include "hopper/pipeline.cuh"
 #include "hopper/tile_store.cuh"
 
 constexpr int kMostGroups = 1024;
 
-// A tile of a group: where it begins, which matrix, and where the group's rows end.
+// A tile of a group: its position, its matrix, and the end of the group's rows.
 struct GroupTile {
   kw::Place place;
   int end;
 };
 
-// Goes through tiles in ascending order; those of a group down first.
+// Iterates over tiles in ascending order; within a group, column by column.
 template <int BM, int BN> struct GroupWalk {
-  const int *ends;  // of each group's rows
+  const int *ends;  // of the rows of each group
   int groups, cols, last_col;
-  int group = 0, begin = 0, first = 0;  // the present group, its first row, and its first tile
+  int group = 0, begin = 0, first = 0;  // the current group, its first row, and its first tile
 
   __device__ __forceinline__ bool find(int tile, GroupTile &found) {
     for (; group < groups; begin = ends[group++]) {
@@ -42,8 +41,8 @@ template <int BM, int BN> struct GroupWalk {
   }
 };
 
-// One thread: all slices of a tile, half of whose columns are a gate's and half the values', which
-// lie `n` rows of B further.
+// Called by one thread: loads all slices of a tile. Half of its columns are those of a gate; the
+// other half are the values, which are `n` rows of B further.
 template <int BN, typename Pipeline>
 __device__ __forceinline__ void load_halves(Pipeline &pipeline, const kw::TensorMap &a,
                                             const kw::TensorMap &b, const kw::Place &place, int n,
@@ -61,7 +60,7 @@ __device__ __forceinline__ void load_halves(Pipeline &pipeline, const kw::Tensor
   }
 }
 
-// The first half of each row of sums = silu(it) times the second.
+// The first half of each row of sums becomes silu(first half) times the second half.
 template <typename T, int PARTS, int N>
 __device__ __forceinline__ void gate(const float (&d)[PARTS][N], float (&gated)[PARTS][N / 2]) {
 #pragma unroll
@@ -70,7 +69,7 @@ __device__ __forceinline__ void gate(const float (&d)[PARTS][N], float (&gated)[
     for (int i = 0; i < N / 2; i++) gated[p][i] = kw::silu<T>(d[p][i]) * d[p][i + N / 2];
 }
 
-// A warp group's rows: by the copy engine where all of them are the group's, else those that are.
+// Stores a warp group's rows: by the copy engine if all belong to the group, else those that do.
 template <typename T, typename Store, int PARTS, int N>
 __device__ __forceinline__ void put(Store &store, const float (&d)[PARTS][N], T *c,
                                     const kw::Place &place, int end, int n) {

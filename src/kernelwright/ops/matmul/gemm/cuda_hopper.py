@@ -1,5 +1,5 @@
 """Launches of the rungs for Hopper's tensor cores. The kernels are explained in their .cu files;
-hopper_tiling.py defines which products they take."""
+hopper_tiling.py defines which products they support."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .hopper_tiling import Matrix, clusters_at_once, matrix, multiplying, rows_s
 FOLDER = Path(__file__).parent
 ACTIVATIONS = {"none": "NONE", "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELU_TANH",
                "silu": "SILU"}  # fmt: skip
-SLICE, ROW = 64, 128  # of k, in elements; its bytes
-BOX = 64 * ROW  # bytes of the 64 x 64 results that leave together
-STATIC = 2048  # bytes of static shared memory at most: barriers and a tile's bias
+SLICE, ROW = 64, 128  # elements along k, and their bytes
+BOX = 64 * ROW  # bytes of 64 x 64 results, which are stored together
+STATIC = 2048  # maximum bytes of static shared memory: barriers and a tile's bias
 PLAIN_TILE, PLAIN_THREADS = 128, 256  # cuda_wgmma.cu's kTile and kThreads
 
 
@@ -128,11 +128,11 @@ def _linear(kind, gpu, config, x, weight, bias, gate, residual, activation, keep
 
 
 class _Tiles:
-    """C in tiles of a config: how a launch goes through them.
+    """C divided into the tiles of a config, and how a launch iterates over them.
 
     Attributes:
-        order: rows and columns of clusters of tiles of one matrix, rows of a strip.
-        count: of them in all. blocks: of the launch. cluster: blocks of a cluster.
+        order: rows and columns of clusters of tiles in one matrix, rows per strip.
+        count: number of clusters of tiles. blocks: of the launch. cluster: blocks per cluster.
     """
 
     def __init__(self, gpu, config, batch: int, m: int, n: int):
@@ -145,22 +145,22 @@ class _Tiles:
 
 
 def _strip(gpu, config, m: int) -> int:
-    """Rows of clusters of a strip: tiles in flight together cover about a square of C."""
+    """Rows of clusters per strip, such that the tiles in flight cover roughly a square of C."""
     tiles = cdiv(m, config["bm"])
     height = max(1, round(math.sqrt(gpu.sms * config["bn"] / config["bm"])))
     return cdiv(cdiv(tiles, cdiv(tiles, height)), config.get("rows", 1))
 
 
 def _shape(kind, config) -> tuple[int, ...]:
-    """A kernel's template arguments."""
+    """The template arguments of a kernel that depend on the config."""
     groups = (multiplying(config),) if kind == "persistent" else ()
     sizes = (config["bm"], config["bn"], config["stages"], config["boxes"])
     return (*sizes, *groups, config.get("rows", 1), config.get("cols", 1))
 
 
 def _with_boxes(gpu, config, of_a, of_b, loads: int, keep: bool):
-    """A config with boxes for what an epilogue reads and writes of two pieces at a time, or of one
-    where two leave room for fewer than three stages."""
+    """A config with boxes for the operands and results of two pieces of an epilogue, or of one
+    piece if two would leave room for fewer than three stages."""
     for pieces in (2, 1):
         boxes = max(config["boxes"], pieces * (max(loads, 1) + keep))
         for stages in range(config["stages"], 2, -1):
@@ -171,7 +171,7 @@ def _with_boxes(gpu, config, of_a, of_b, loads: int, keep: bool):
 
 
 def _shared(config, of_a, of_b) -> int:
-    """Bytes of dynamic shared memory. The kernel begins the ring at a multiple of 1,024."""
+    """Bytes of dynamic shared memory. The kernel aligns the ring to a multiple of 1,024."""
     stage = _stage_bytes(of_a, config["bm"]) + _stage_bytes(of_b, config["bn"])
     return config["stages"] * stage + multiplying(config) * config["boxes"] * BOX + 1024
 
@@ -183,7 +183,7 @@ def _launch(kernel, config, tiles, args, of_a, of_b) -> Launch:
 
 
 def _split_parts(config, a, b, names):
-    """(numbers, dynamic shared memory, the operands and their maps) of a launch that splits k."""
+    """(numbers, dynamic shared memory, operands and their maps) of a launch that divides k."""
     of_a, of_b = operands(a, b)
     (m, k), n = a.shape, b.shape[1]
     maps, bytes_ = _maps(config, of_a, of_b, names)
@@ -219,7 +219,7 @@ def _kernel(file, name, *template, cluster=1) -> CudaKernel:
 
 
 def operands(a, b) -> tuple[Matrix, Matrix]:
-    """A as m rows and B as n rows of k, in either order of memory."""
+    """A as m rows and B as n rows along k, in either memory order."""
     of_a, of_b = matrix("a", a), matrix("b", transposed(b))
     assert isinstance(of_a, Matrix) and isinstance(of_b, Matrix), (of_a, of_b)
     return of_a, of_b
@@ -230,7 +230,7 @@ def _batch(a) -> int:
 
 
 def _maps(config, of_a, of_b, names) -> tuple[tuple[TensorMap, TensorMap], int]:
-    """The operands' maps, and the bytes of both that a stage receives."""
+    """The maps of the operands, and the bytes of both that a stage receives."""
     map_a, bytes_a = _operand_map(names[0], of_a, config["bm"], config.get("cols", 1))
     map_b, bytes_b = _operand_map(names[1], of_b, config["bn"], config.get("rows", 1))
     return (map_a, map_b), bytes_a + bytes_b
@@ -238,8 +238,8 @@ def _maps(config, of_a, of_b, names) -> tuple[tuple[TensorMap, TensorMap], int]:
 
 def _operand_map(name, of: Matrix, width: int, share: int = 1) -> tuple[TensorMap, int]:
     """An operand's map, whose box is what one of `share` blocks loads of `width` rows, and the
-    bytes that each of them receives. Of fewer rows than that, no box reaches outside: it would
-    load slowly."""
+    bytes that each of them receives. If the operand has fewer rows, the box is smaller, because
+    boxes that extend past the tensor load slowly."""
     if of.k_major:
         rows = width // share if share > 1 else min(width, of.width)
         return _map(name, of, (of.k, of.width), (SLICE, rows)), rows * share * ROW
@@ -254,18 +254,18 @@ def _map(name, of: Matrix, shape, box) -> TensorMap:
 
 
 def _stage_bytes(of: Matrix, width: int) -> int:
-    """Bytes of an operand in a stage: columns of 64 at a time where the width is contiguous."""
+    """Bytes of an operand in a stage; if the width is contiguous, in units of 64 columns."""
     return (width if of.k_major else cdiv(width, 64) * 64) * ROW
 
 
 def _result_map(name, out: TensorSpec) -> TensorMap:
-    """Of a result of (batch, m, n), by boxes of 64 x 64."""
+    """The map of a result of shape (batch, m, n), in boxes of 64 x 64."""
     batch, m, n = out.shape
     strides = (n * out.itemsize, m * n * out.itemsize)
     return TensorMap(name, out.dtype, (n, m, batch), strides, (64, 64, 1))
 
 
 def _rows_map(name, t: TensorSpec) -> TensorMap:
-    """Of what an epilogue reads, as `_result_map`."""
+    """The map of a tensor that an epilogue reads, as `_result_map`."""
     (m, n), step = t.shape, rows_stride(t) * t.itemsize
     return TensorMap(name, t.dtype, (n, m, 1), (step, step), (64, 64, 1))

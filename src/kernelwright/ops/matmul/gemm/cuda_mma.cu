@@ -1,30 +1,32 @@
-// Tensor cores by their instructions.
+// Tensor cores, programmed by their instructions.
 //
-// Idea: mma.sync, whose fragments are documented, so that ldmatrix loads four blocks of 8 x 8 at
-// once from tiles that lie as they do in global memory: turned or not, any order of operands works.
-// Units of 16 bytes change places by their row (c ^ row % 8), so that eight rows of a column lie in
-// different banks without padding. A ring of tiles is filled ahead by cp.async, which also fills in
-// zeros; the next fragments are loaded while the present ones are multiplied.
-// Traffic: as `cuda_tuned`, of 16-bit types.
-// Against `cuda_wmma`: a quarter of the loads, no bank conflicts, no pass through shared memory.
-// Limit: mma.sync itself. A Hopper multiprocessor does nearly twice as much by wgmma.
+// Idea: mma.sync, whose fragments are documented, so that ldmatrix can load four 8 x 8 blocks at
+// once from tiles in the order of global memory, transposed if needed: any order of operands is
+// supported. The position of 16-byte units depends on their row (c ^ row % 8), so that eight rows
+// of a column are in different banks without padding. A ring of tiles is filled ahead by cp.async,
+// which also writes zeros past the edge; the next fragments are loaded while the current ones are
+// multiplied.
+// Traffic: as `cuda_tuned`, with 16-bit types.
+// Compared with `cuda_wmma`: a quarter of the loads, no bank conflicts, no detour through shared
+// memory.
+// Limit: mma.sync itself. A Hopper multiprocessor is nearly twice as fast with wgmma.
 #include "kw/async.cuh"
 #include "mma.cuh"
 #include "tile_of.cuh"
 
 constexpr int kDepth = 64;
 
-// An operand, by tiles of WIDTH x kDepth that lie in shared memory as lines along k or across it; a
-// thread copies a unit of 16 bytes of every kStep-th line.
+// An operand in tiles of WIDTH x kDepth, whose lines in shared memory are along k or across it. A
+// thread copies one 16-byte unit of every kStep-th line.
 template <typename T, bool ALONG_K, int WIDTH, int THREADS> struct Operand {
   static constexpr int kLine = ALONG_K ? kDepth : WIDTH, kLines = ALONG_K ? WIDTH : kDepth;
   static constexpr int kUnits = kLine / 8, kStep = THREADS / kUnits, kBytes = 2 * WIDTH * kDepth;
   static_assert(kStep % 8 == 0 && kLines % kStep == 0, "all its units change places alike");
 
   const int line = threadIdx.x / kUnits, unit = threadIdx.x % kUnits;
-  const T *from;         // of the next tile
-  const long long next;  // from line to line
-  const int wide;        // inside the matrix
+  const T *from;         // in the next tile
+  const long long next;  // distance of lines
+  const int wide;        // elements of the width inside the matrix
 
   static __device__ __forceinline__ int place(int line, int unit) {
     return 2 * kLine * line + 16 * (unit ^ line % 8);
@@ -34,7 +36,7 @@ template <typename T, bool ALONG_K, int WIDTH, int THREADS> struct Operand {
         next(next),
         wide(width - first) {}
 
-  // Start copying the next tile, of which `deep` along k are inside.
+  // Starts copying the next tile, of which `deep` elements along k are inside.
   __device__ __forceinline__ void copy(char *shared, int deep) {
     const int lines = (ALONG_K ? wide : deep) - line, along = (ALONG_K ? deep : wide) - 8 * unit;
     const int bytes = 2 * max(min(along, 8), 0);
@@ -44,8 +46,8 @@ template <typename T, bool ALONG_K, int WIDTH, int THREADS> struct Operand {
       matmul::copy_async_16(to + 2 * kLine * i, from + i * next, i < lines ? bytes : 0);
     from += ALONG_K ? kDepth : kDepth * next;
   }
-  // 16 (from `across` on) x 16 (from `i` on) elements as fragments: blocks of 8 x 8 in the order
-  // (0, 0), (8, 0), (0, 8), (8, 8) of (across, k) if ACROSS_FIRST, else (0, 0), (0, 8), ...
+  // Loads 16 (from `across` on) x 16 (from `i` on) elements as fragments: blocks of 8 x 8 in the
+  // order (0, 0), (8, 0), (0, 8), (8, 8) of (across, k) if ACROSS_FIRST, else (0, 0), (0, 8), ...
   template <bool ACROSS_FIRST>
   static __device__ __forceinline__ void load(unsigned (&x)[4], const char *shared, int across,
                                               int i) {
@@ -108,7 +110,7 @@ __global__ void __launch_bounds__(32 * (ROWS / WARP_ROWS) * (COLS / WARP_COLS))
     for (int i = 0; i < kDepth / 16; i++) {
       if (i == kDepth / 16 - 1) {
         kw::copy_async_wait_all_but<STAGES - 2>();
-        __syncthreads();  // the next tiles are there, and the present ones' last fragments loaded
+        __syncthreads();  // next tiles have arrived, last fragments are loaded
         slot = slot + 1 == STAGES ? 0 : slot + 1;
       }
       load((i + 1) % 2, slot, (i + 1) % (kDepth / 16) * 16);

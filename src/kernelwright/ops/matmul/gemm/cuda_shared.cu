@@ -1,12 +1,12 @@
 // Square tiles of a and b in shared memory.
 //
 // Idea: a block computes 32 x 32 elements of c. It copies a 32 x 32 tile of a and one of b to
-// shared memory, multiplies them there, and goes on to the next tile along k.
+// shared memory, multiplies them there, and proceeds to the next tiles along k.
 // Traffic: each element of a and b is read from global memory by n / 32 and m / 32 blocks instead
 // of n and m threads.
-// Against `cuda_coalesced`: 1/16 load from global memory for each multiply-add instead of two.
-// Limit: still two loads for each multiply-add, from shared memory, which delivers 32 values in a
-// cycle to 128 lanes that could multiply.
+// Compared with `cuda_coalesced`: 1/16 load from global memory per multiply-add instead of two.
+// Limit: still two loads per multiply-add, from shared memory, which delivers 32 values per cycle
+// to 128 lanes that could multiply.
 constexpr int kTile = 32;
 
 __global__ void __launch_bounds__(kTile *kTile)

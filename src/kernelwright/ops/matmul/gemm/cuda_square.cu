@@ -1,11 +1,11 @@
 // 8 x 8 elements per thread.
 //
-// Idea: eight values of a and eight of b in registers make 64 products. A block of 256 threads
+// Idea: eight values of a and eight of b in registers give 64 products. A block of 256 threads
 // computes 128 x 128 elements, 8 along k at a time.
-// Traffic: global memory as for tiles 128 wide: 1/64 load for each multiply-add.
-// Against `cuda_column`: 16 loads from shared memory for 64 multiply-adds instead of 72.
-// Limit: the columns of neighbouring threads are 8 apart, so the loads of a warp meet in 4 of the
-// 32 banks and take 4 passes; and each load of 4 bytes issues in place of a multiply-add.
+// Traffic: from global memory as for 128 x 128 tiles: 1/64 load per multiply-add.
+// Compared with `cuda_column`: 16 loads from shared memory for 64 multiply-adds instead of 72.
+// Limit: the columns of adjacent threads are 8 apart, so the loads of a warp use only 4 of the 32
+// banks and take 4 passes; and each 4-byte load takes the issue slot of a multiply-add.
 constexpr int kRows = 128, kCols = 128, kDepth = 8, kEach = 8;
 constexpr int kThreads = kRows * kCols / (kEach * kEach);
 

@@ -1,11 +1,11 @@
 // c is stored through shared memory.
 //
-// Idea: a thread's results lie in pieces of 16 bytes. In shared memory a block puts 16 rows of its
-// tile together at a time, and stores them row by row, 512 bytes side by side for each warp.
+// Idea: the results of a thread are pieces of 16 bytes. The block assembles 16 rows of its tile at
+// a time in shared memory and stores them row by row, 512 contiguous bytes per warp.
 // Traffic: as `cuda_warp`, and c once more through shared memory.
-// Against `cuda_warp`: an experiment. There a warp's store is 4 pieces of 128 bytes, each a whole
-// line; here it is one of 512. The sectors are the same, so no benefit is expected, at a cost of 8
-// barriers per tile. Results of 16 bits, whose pieces are half as long, do need it.
+// Compared with `cuda_warp`: an experiment. There a warp's store is 4 pieces of 128 bytes, each a
+// whole line; here it is one of 512. The sectors are the same, so no benefit is expected, at a cost
+// of 8 barriers per tile. 16-bit results, whose pieces are half as long, would benefit.
 // Limit: as `cuda_warp`.
 #include "kw/async.cuh"
 #include "kw/vec.cuh"
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads)
   copy(0, 0);
   for (int first = 0, slot = 0; first < k; first += kDepth, slot ^= 1) {
     kw::copy_async_wait();
-    __syncthreads();  // these tiles are there, and all threads are done with the others
+    __syncthreads();  // these tiles have arrived, and no thread uses the others
     if (first + kDepth < k) copy(slot ^ 1, first + kDepth);
     const auto &a_tile = a_tiles[slot];
     const auto &b_tile = b_tiles[slot];
@@ -66,12 +66,12 @@ __global__ void __launch_bounds__(kThreads)
           sums[r][s / 4][s % 4] += of_a[r / 4][r % 4] * of_b[s / 4][s % 4];
     }
   }
-  // step j puts together the j-th row of every thread: 16 rows, 4 of each row of warps
+  // step j assembles the j-th row of every thread: 16 rows, 4 of each row of warps
   float (*strip)[kCols] = reinterpret_cast<float (*)[kCols]>(a_tiles);
   static_assert(sizeof(a_tiles) >= kRows / kEach * sizeof(*strip), "a strip fits there");
 #pragma unroll
   for (int j = 0; j < kEach; j++) {
-    __syncthreads();  // the tiles, or the strip before this one, are done with
+    __syncthreads();  // the tiles, or the previous strip, are no longer in use
 #pragma unroll
     for (int s = 0; s < kEach / 4; s++)
       kw::store(&strip[warp / (kCols / kWarpCols) * 4 + lane / kAcross][x + s * (kWarpCols / 2)],

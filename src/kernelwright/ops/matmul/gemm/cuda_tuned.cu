@@ -1,14 +1,14 @@
 // Tile sizes as parameters, any layout of the operands.
 //
-// Idea: as `cuda_warp`, with sizes that fit the machine: a thread computes up to 16 x 8 elements; a
-// ring of several tiles is filled ahead; the values for the next step along k, the first ones of
-// the next tile included, are loaded from shared memory while the current ones are multiplied.
-// Operands may lie along k or across it, at any alignment, and come in batches.
-// Traffic: blocks that run together take tiles of c that lie together, in groups of 8 rows of
-// tiles, so that what they read is in L2.
-// Against `cuda_warp`: 24 values from shared memory for 128 multiply-adds instead of 16 for 64. A
-// copy tests nothing: rows outside repeat the last one, of which nothing is stored.
-// Limit: issue. A multiply-add is one instruction for 32 lanes, and four of them fill a cycle.
+// Idea: as `cuda_warp`, with sizes that fit the GPU: a thread computes up to 16 x 8 elements; a
+// ring of several tiles is filled ahead; the values for the next step along k, including the first
+// of the next tile, are loaded from shared memory during the current step. Operands may be
+// contiguous along k or across it, with any alignment, and in batches.
+// Traffic: blocks that run at the same time compute tiles of c that are close together, in groups
+// of 8 rows of tiles, so that the operands they read are in L2.
+// Compared with `cuda_warp`: 24 values from shared memory for 128 multiply-adds instead of 16 for
+// 64. Copies have no bounds checks: rows outside repeat the last one and are not stored.
+// Limit: issue slots. A multiply-add is one instruction for 32 lanes; four of them fill a cycle.
 #include "epilogue.cuh"
 #include "operand.cuh"
 #include "tile_of.cuh"
@@ -22,14 +22,14 @@ struct Tile {
   static constexpr int kEachRows = EACH_ROWS, kEachCols = EACH_COLS;
   static constexpr int kDown = WARP_ROWS / EACH_ROWS, kAcross = WARP_COLS / EACH_COLS;  // threads
   static constexpr int kThreads = 32 * (ROWS / WARP_ROWS) * (COLS / WARP_COLS);
-  // A chain of additions errs with its length. Small tiles, which are for few rows and columns,
-  // leave registers for totals, to which the sums over each tile's depth are added.
+  // The error of a chain of additions grows with its length. Small tiles, which are used for few
+  // rows and columns, leave registers for totals, to which the sums of each tile are added.
   static constexpr bool kTotals = EACH_ROWS * EACH_COLS <= 32;
   static_assert(kDown * kAcross == 32, "a warp has 32 threads");
 };
 
-// `a_line`, `b_line`: elements from line to line of memory; `a_next`, `b_next`: from product to
-// product of a batch.
+// `a_line`, `b_line`: elements between lines of memory; `a_next`, `b_next`: elements between the
+// matrices of a batch.
 template <class TILE, matmul::Order A_ORDER, matmul::Order B_ORDER, int OUT, class EPILOGUE>
 __device__ __forceinline__ void product(const float *a, const float *b, float *c, int m, int n,
                                         int k, long long a_line, long long b_line, long long a_next,

@@ -1,13 +1,13 @@
 // 16 bytes in each load and store.
 //
-// Idea: a thread copies four neighbours of a and of b by one load each. It stores those of a
-// transposed, a_tile[k][row], so that the eight values of a that a step along k needs are
-// neighbours too.
+// Idea: a thread copies four adjacent elements of a and of b with one load each. Those of a are
+// stored transposed, a_tile[k][row], so that the eight values of a for one step along k are
+// adjacent too.
 // Traffic: as `cuda_square`.
-// Against `cuda_square`: 4 loads of 16 bytes from shared memory for 64 multiply-adds instead of 16
-// of 4 bytes; for a tile 2 loads from global memory and 5 stores instead of 8 and 8.
-// Limit: bank conflicts that are left. Columns of 8 neighbours for each thread let threads that are
-// four apart load from the same banks (two passes, not four); so do the transposed stores of a.
+// Compared with `cuda_square`: 4 loads of 16 bytes from shared memory for 64 multiply-adds instead
+// of 16 of 4 bytes; per tile 2 loads from global memory and 5 stores instead of 8 and 8.
+// Limit: remaining bank conflicts. With 8 adjacent columns per thread, threads that are four apart
+// load from the same banks (two passes, not four); so do the transposed stores of a.
 #include "kw/vec.cuh"
 
 using Four = kw::Vec<float, 4>;
@@ -21,8 +21,8 @@ __global__ void __launch_bounds__(kThreads)
   const int t = threadIdx.x;
   const int top = blockIdx.y * kRows, left = blockIdx.x * kCols;
   const int y = t / (kCols / kEach) * kEach, x = t % (kCols / kEach) * kEach;
-  const int a_r = t / (kDepth / 4), a_i = t % (kDepth / 4) * 4;  // four along k
-  const int b_i = t / (kCols / 4), b_s = t % (kCols / 4) * 4;    // four along n
+  const int a_r = t / (kDepth / 4), a_i = t % (kDepth / 4) * 4;  // four elements along k
+  const int b_i = t / (kCols / 4), b_s = t % (kCols / 4) * 4;    // four elements along n
 
   Four sums[kEach][kEach / 4] = {};
   for (int first = 0; first < k; first += kDepth) {

@@ -1,13 +1,14 @@
 // Each warp has its own tile.
 //
-// Idea: a warp's 8 x 4 threads compute 64 x 32 elements that lie together, each thread 8 x 8 of
-// them as four pieces of 4 x 4. Threads that load the same value in one instruction cost nothing
-// more.
-// Traffic: global memory as `cuda_double`. From shared memory a warp takes 64 columns and 32 rows,
-// 96 different values for each step along k instead of 144.
-// Against `cuda_double`: which element belongs to which thread; nothing else changes.
-// Limit: the fixed tile. 64 sums leave registers unused that larger pieces would turn into fewer
-// loads, and each tile ends in a barrier after which the first loads are waited for.
+// Idea: the 8 x 4 threads of a warp compute 64 x 32 contiguous elements, each thread 8 x 8 of them
+// as four pieces of 4 x 4. A load of the same value by several threads in one instruction has no
+// extra cost.
+// Traffic: from global memory as `cuda_double`. From shared memory a warp reads 64 columns and 32
+// rows, 96 different values per step along k instead of 144.
+// Compared with `cuda_double`: only the assignment of elements to threads changes.
+// Limit: the fixed tile. With 64 sums per thread, registers are unused that larger pieces would
+// turn into fewer loads, and each tile ends with a barrier, after which the first loads are waited
+// for.
 #include "kw/async.cuh"
 #include "kw/vec.cuh"
 
@@ -48,7 +49,7 @@ __global__ void __launch_bounds__(kThreads)
   copy(0, 0);
   for (int first = 0, slot = 0; first < k; first += kDepth, slot ^= 1) {
     kw::copy_async_wait();
-    __syncthreads();  // these tiles are there, and all threads are done with the others
+    __syncthreads();  // these tiles have arrived, and no thread uses the others
     if (first + kDepth < k) copy(slot ^ 1, first + kDepth);
     const auto &a_tile = a_tiles[slot];
     const auto &b_tile = b_tiles[slot];

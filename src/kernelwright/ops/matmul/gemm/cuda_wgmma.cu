@@ -1,20 +1,20 @@
-// Hopper's tensor cores: one instruction of a warp group multiplies 64 x 128 x 16 from shared
-// memory.
+// Hopper's tensor cores: one warp group instruction multiplies 64 x 128 x 16 from shared memory.
 //
-// Idea: two warp groups copy 64 of k of 128 rows of A and 128 columns of B to shared memory in the
-// order that wgmma reads without bank conflicts (128-byte swizzle), and multiply, each 64 rows.
-// Operands lie in either order: the descriptor says so, and nothing is transposed.
-// Traffic: each block reads its rows of A and columns of B, 128-fold reuse; C once.
-// Why: mma.sync loads operands into registers first, which takes most of the issue slots.
-// Limit: loading and multiplying take turns; a block waits for memory once every 64 of k.
+// Idea: two warp groups copy 64 elements along k of 128 rows of A and 128 columns of B to shared
+// memory, in the layout that wgmma reads without bank conflicts (128-byte swizzle). Each multiplies
+// 64 rows. Operands may have either order, which the descriptor states; nothing is transposed.
+// Traffic: each block reads its rows of A and columns of B, which are reused 128 times; C once.
+// Compared with `cuda_mma`: mma.sync loads operands to registers first, which takes most issue
+// slots.
+// Limit: loading and multiplying alternate; a block waits for memory every 64 elements along k.
 #include "hopper/async.cuh"
 #include "hopper/direct_store.cuh"
 #include "hopper/wgmma.cuh"
 
 constexpr int kTile = 128, kThreads = 256;
 
-// The tile of an operand, kTile wide from `width` on and 64 of k from `k` on, to shared memory as
-// Operand<K_MAJOR> has it. What lies outside is 0.
+// Copies a tile of an operand, kTile wide from `width` on and 64 along k from `k` on, to shared
+// memory in the layout of Operand<K_MAJOR>. Elements outside are 0.
 template <bool K_MAJOR, typename T>
 __device__ __forceinline__ void load_tile(unsigned char *to, const T *from, long long stride,
                                           int width, int k, int width_end, int k_end) {

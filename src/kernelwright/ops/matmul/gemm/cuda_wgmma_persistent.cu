@@ -1,12 +1,12 @@
 // Warp-specialized: one warp group loads, others multiply, and a block iterates over many tiles.
 //
-// Idea: a warp of its own keeps the ring of slices full, with the registers that it does not need
-// given to the GROUPS warp groups that multiply (setmaxnreg), each a share of the tile's rows. One
-// block for each multiprocessor works through tiles: while results leave through stmatrix and TMA,
-// the ring fills for the next tile.
-// Traffic: for each 64 of k a tile's rows of A and columns of B, mostly out of L2.
-// Why: no thread computes addresses, no launch and no empty pipeline stands between two tiles.
-// Limit: tensor cores idle while a tile is stored; a last wave that does not fill the machine.
+// Idea: a dedicated warp keeps the ring of slices full; the registers that its warp group does not
+// need are given to the GROUPS warp groups that multiply (setmaxnreg), each of which has part of
+// the tile's rows. There is one block per multiprocessor, which iterates over tiles: while results
+// are stored through stmatrix and TMA, the ring fills for the next tile.
+// Traffic: a tile's rows of A and columns of B for each 64 elements along k, mostly from L2.
+// Compared with `cuda_wgmma_tma`: no launch and no empty pipeline between two tiles of a block.
+// Limit: tensor cores are idle while a tile is stored; a partial last wave.
 #include "hopper/pipeline.cuh"
 #include "hopper/tile_store.cuh"
 

@@ -1,11 +1,13 @@
 // Two warp groups that alternate, each with its own tile.
 //
-// Idea: as cuda_wgmma_persistent.cu, but while one warp group's results go through the epilogue and
-// out, the other multiplies, so that the tensor cores do not stop between tiles. The slices of
-// their tiles follow each other in one ring; named barriers hand the tensor cores over.
-// Traffic: as there, with tiles whose sums one warp group's registers hold, 128 x 192 at most.
-// Why: at k = 768 an epilogue is a tenth of a tile's time, with GELU a third.
-// Limit: power at large sizes; a last wave that does not fill the machine at others.
+// Idea: as cuda_wgmma_persistent.cu, but while one warp group executes the epilogue and stores its
+// results, the other multiplies, so that the tensor cores are busy between tiles. The slices of
+// both tiles alternate in one ring; named barriers pass the tensor cores from one group to the
+// other.
+// Traffic: as there, with tiles whose sums fit in one warp group's registers, at most 128 x 192.
+// Compared with `cuda_wgmma_persistent`: at k = 768 the epilogue is a tenth of a tile's time, a
+// third with GELU; here it overlaps with the other tile.
+// Limit: power at large sizes; otherwise a partial last wave.
 #include "hopper/pipeline.cuh"
 #include "hopper/tile_store.cuh"
 
@@ -46,11 +48,11 @@ __device__ __forceinline__ void pingpong(const kw::Operands &operands, const kw:
       const kw::Place place = order.place<BM, BN, A_K>(tile, cluster);
       float d[Pipeline::kParts][BN / 2];
       store.prefetch(place);
-      wait_for_turn();  // a group two rounds of the ring ahead could not tell the phases apart
+      wait_for_turn();  // two rounds ahead, a group could not tell the phases apart
       pipeline.multiply(d, slices, 0, [&] {
         if (tile + step < tiles) pass_turn();
       });
-      pipeline.at.advance(slices);  // the other group's
+      pipeline.at.advance(slices);  // those of the other group
       store.store(d, place);
     }
     store.finish();

@@ -1,17 +1,18 @@
 // Few tiles and a long k: the blocks of a cluster divide a tile's k.
 //
 // Idea: as cuda_wgmma_persistent.cu, but each of SPLIT blocks multiplies its part of k. Each then
-// owns a part of the columns and sends its sums of the others' parts to their shared memory
-// (st.async), where a barrier counts the bytes. It adds what it got in the order of the blocks: the
-// same bits each time, no workspace, no second kernel.
+// owns a part of the columns, and sends its sums of the other columns to their owners' shared
+// memory (st.async), where a barrier counts the bytes. An owner adds the sums in the order of the
+// blocks: deterministic, without a workspace or a second kernel.
 // Traffic: A's rows and B's columns of a tile once; SPLIT - 1 of SPLIT sums cross the cluster.
-// Why: 128 rows by 4,096 columns are 32 tiles of 128 x 128, a quarter of the multiprocessors.
-// Limit: one tile a cluster, whose first loads and last stores overlap with nothing.
+// Compared with `cuda_wgmma_persistent`: 128 rows by 4,096 columns are only 32 tiles of 128 x 128,
+// which would occupy a quarter of the multiprocessors.
+// Limit: one tile per cluster, whose first loads and last stores overlap with nothing.
 #include "hopper/epilogue.cuh"
 #include "hopper/pipeline.cuh"
 
-// Sums for this block, from each other block `quads` times kThreads times four: a quad is four
-// sums of a thread, in 8 columns of the tile.
+// Sums for this block: `quads` times kThreads times four from each other block. A quad is four sums
+// of a thread, in 8 columns of the tile.
 template <int QUADS, int SPLIT, int THREADS> struct PartialSums {
   static constexpr int kMost = (QUADS + SPLIT - 1) / SPLIT;
   static constexpr int kQuadBytes = THREADS * 16;
@@ -26,7 +27,7 @@ template <int QUADS, int SPLIT, int THREADS> struct PartialSums {
   int rank, thread;
 
   static __device__ __forceinline__ int offset(int from, int to, int quad, int thread) {
-    const int sender = from < to ? from : from - 1;  // the owner sends itself nothing
+    const int sender = from < to ? from : from - 1;  // the owner sends nothing to itself
     return (sender * kMost + quad - begin(to)) * kQuadBytes + thread * 16;
   }
   __device__ __forceinline__ void send(kw::Barrier *arrived, int to, int quad, float4 v) const {
@@ -46,8 +47,8 @@ template <int QUADS, int SPLIT, int THREADS> struct PartialSums {
   }
 };
 
-// Where results and what the epilogue reads lie, two neighbors at a time; rows are `stride`
-// elements apart.
+// Rows of results or of an operand of the epilogue, accessed two adjacent elements at a time; rows
+// are `stride` elements apart.
 template <typename T> struct Rows {
   T *first;
   long long stride;
@@ -66,7 +67,7 @@ __device__ __forceinline__ void split(const kw::Operands &operands, const Rows<T
                                       const Rows<T> &z, const kw::TileOrder &order, int slices,
                                       const Epilogue &epilogue) {
   constexpr int kRows = 64 * GROUPS, kQuads = BN / 8;
-  using Alone = kw::Cluster<1, 1>;  // no two blocks of a cluster load the same
+  using Alone = kw::Cluster<1, 1>;  // the blocks of a cluster load different data
   using Pipeline = kw::Pipeline<T, kRows, BN, STAGES, GROUPS, Alone, A_K, B_K>;
   using Sums = PartialSums<kQuads, SPLIT, GROUPS * kw::kWarpGroup>;
   extern __shared__ unsigned char unaligned[];
@@ -95,7 +96,7 @@ __device__ __forceinline__ void split(const kw::Operands &operands, const Rows<T
   const Sums sums{shared + Pipeline::kBytes, rank, thread};
   float d[1][BN / 2];
   pipeline.multiply(d, to - from, group - 1, [] {});
-  kw::cluster_wait();  // every block runs, and expects its sums
+  kw::cluster_wait();  // every block runs and is ready to receive sums
   const auto quad = [&](int q) {
     return float4{d[0][4 * q], d[0][4 * q + 1], d[0][4 * q + 2], d[0][4 * q + 3]};
   };

@@ -1,11 +1,13 @@
 // TMA loads, several slices ahead.
 //
-// Idea: as cuda_wgmma.cu, but one thread asks the copy engine for whole boxes: it computes the
-// addresses, swizzles, fills with zeros what lies outside, and counts bytes into a barrier of
-// shared memory (mbarrier) that all wait for. Of STAGES slices one is multiplied while others
-// arrive. Traffic: as there. Why: no thread computes addresses or holds operands on their way;
-// memory and tensor cores overlap. Limit: a slice is asked for only when all threads have met; a
-// block's first loads and last stores overlap with nothing but another block's work.
+// Idea: as cuda_wgmma.cu, but one thread requests whole boxes from the copy engine, which computes
+// addresses, swizzles, writes zeros for elements outside, and counts bytes in a barrier in shared
+// memory (mbarrier) on which all wait. One of STAGES slices is multiplied while others arrive.
+// Traffic: as `cuda_wgmma`.
+// Compared with `cuda_wgmma`: threads compute no addresses and hold no operands in transit; memory
+// accesses and tensor cores overlap.
+// Limit: a slice is requested only after all threads have synchronized; a block's first loads and
+// last stores overlap only with the work of another block.
 #include "hopper/direct_store.cuh"
 #include "hopper/pipeline.cuh"
 
@@ -50,7 +52,7 @@ __global__ void __launch_bounds__(256)
                                                of_b + kw::Operand<B_K>::step(i),
                                                slice > 0 || i > 0);
     kw::wgmma_commit();
-    kw::wgmma_wait<1>();  // the slice before has been read
+    kw::wgmma_wait<1>();  // the previous slice has been read
     __syncthreads();
     if (threadIdx.x == 0 && slice > 0 && slice - 1 + STAGES < slices) load(slice - 1 + STAGES);
   }

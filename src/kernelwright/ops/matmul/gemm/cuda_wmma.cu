@@ -1,12 +1,12 @@
 // Tensor cores, through C++.
 //
-// Idea: nvcuda::wmma. A warp holds 16 x 16 blocks of a, b and c as fragments, whose layout the
-// compiler keeps to itself, and multiplies two in one call. float32 operands are rounded to tf32.
+// Idea: nvcuda::wmma. A warp holds 16 x 16 blocks of a, b and c as fragments, whose layout is known
+// only to the compiler, and multiplies two in one call. float32 operands are rounded to tf32.
 // Traffic: as `cuda_warp`: tiles of 128 x 128, two of them in shared memory, copied by cp.async. c
-// leaves through shared memory, since the layout of a fragment is not specified.
-// Against `cuda_warp`: one instruction for 2,048 and more multiply-adds instead of 32.
-// Limit: loads of fragments. Padded rows let them avoid most bank conflicts, but they are loads of
-// 4 and 8 bytes, and a warp waits for them. Not emulated: the emulator has no tensor cores.
+// is stored through shared memory, since the layout of a fragment is not specified.
+// Compared with `cuda_warp`: one instruction performs 2,048 or more multiply-adds instead of 32.
+// Limit: loads of fragments. Padded rows avoid most bank conflicts, but these are loads of 4 and 8
+// bytes, for which a warp waits. Not emulated: the emulator has no tensor cores.
 #include <mma.h>
 
 #include "kw/async.cuh"
@@ -16,7 +16,7 @@ namespace wmma = nvcuda::wmma;
 
 constexpr int kRows = 128, kCols = 128, kWarpRows = 32, kWarpCols = 64, kThreads = 256;
 
-// How wmma sees operands stored as T, and how many of them along k.
+// The type as which wmma reads operands stored as T, and the fragment's size along k.
 template <typename T> struct Kind {
   using type = T;
   static constexpr int kDepth = 16;
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
 
-  __syncthreads();  // the tiles are done with: each warp stores through a piece of their memory
+  __syncthreads();  // the tiles are no longer in use: each warp stores through part of them
   auto &out = shared.out[warp];
 #pragma unroll
   for (int r = 0; r < kWarpRows / 16; r++)

@@ -1,7 +1,8 @@
-"""Derivatives of the products: products again, so they may be differentiated any number of times.
+"""Derivatives of the products: they are products too, so they can be differentiated any number of
+times.
 
-The gradient of an operand that lies in memory by columns is made by columns too: an optimizer then
-finds weights and gradients in one order.
+The gradient of an operand that is stored by columns is stored by columns too: an optimizer then
+finds weights and gradients in the same order.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ NO_FORWARD_MODE = (
 
 
 def _allowed() -> bool:
-    """Whether PyTorch's setting lets float32 operands be rounded to tf32. torch.compile takes it
-    for a constant, and compiles again where it changes."""
+    """Whether PyTorch's setting allows float32 operands to be rounded to tf32. torch.compile treats
+    it as a constant, and recompiles if it changes."""
     return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
-# as torch.compiler.assume_constant_result does, which would load the compiler
+# as torch.compiler.assume_constant_result does, which would import the compiler
 vars(_allowed)["_dynamo_marked_constant"] = True
 
 
@@ -35,7 +36,7 @@ def _tf32(t: torch.Tensor) -> bool:
 
 
 def _wants(*tensors: torch.Tensor | None) -> bool:
-    """Whether autograd or a transform of torch.func has to see a call."""
+    """Whether a call must be visible to autograd or to a transform of torch.func."""
     if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
         return True
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
@@ -47,7 +48,7 @@ def _refuse_forward_mode() -> None:
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a b, both of two dimensions or both of three."""
+    """a b, for two matrices or two batches of matrices."""
     if not _wants(a, b):
         return ladder.matmul(a, b, _tf32(a))
     _refuse_forward_mode()
@@ -75,7 +76,7 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, in_dims, a, b):
-        """One more batch dimension, which becomes one with that of a batch."""
+        """Adds a batch dimension, merged with an existing one."""
         n = info.batch_size
         a, b = (
             t.expand(n, *t.shape) if d is None else t.movedim(d, 0)
@@ -94,12 +95,12 @@ def _by_columns(t: torch.Tensor) -> bool:
 
 
 def _ordered(a: torch.Tensor, b: torch.Tensor, columns: bool) -> torch.Tensor:
-    """a b, in memory by columns or by rows."""
+    """a b, stored by columns or by rows."""
     return product(b.mT, a.mT).mT if columns else product(a, b)
 
 
 def linear(x, weight, bias, gate, residual, activation: str) -> torch.Tensor:
-    """The product with an epilogue; x, gate and residual of two dimensions."""
+    """The product with an epilogue; x, gate and residual are two-dimensional."""
     args = x, weight, bias, gate, residual, activation
     if not _wants(x, weight, bias, gate, residual):
         return ladder.linear(*args, False, _tf32(x))[0]
@@ -108,14 +109,14 @@ def linear(x, weight, bias, gate, residual, activation: str) -> torch.Tensor:
 
 
 def _keeps(activation: str, gate, residual) -> bool:
-    """Whether the backward needs z. Where y is relu(z), y says the same."""
+    """Whether the backward needs z. For y = relu(z), y contains the same information."""
     if activation == "relu":
         return gate is not None or residual is not None
     return activation != "none" or gate is not None
 
 
 class _Linear(torch.autograd.Function):
-    """(y, z). z is a result like y, so that a second derivative finds how it was computed."""
+    """(y, z). z is returned like y, so that a second derivative knows how it was computed."""
 
     @staticmethod
     def forward(x, weight, bias, gate, residual, activation, keep):
@@ -161,7 +162,7 @@ _linear = apply_of(_Linear)
 def _silu_sloped(g, z):
     if not torch.is_grad_enabled():
         return torch.ops.aten.silu_backward(g, z)
-    s = torch.sigmoid(z)  # PyTorch's own has no derivative
+    s = torch.sigmoid(z)  # PyTorch's derivative of it cannot be differentiated
     return g * s * (1 + z * (1 - s))
 
 
@@ -172,7 +173,7 @@ _ACT = {
     "gelu_tanh": lambda z: torch.nn.functional.gelu(z, approximate="tanh"),
     "silu": torch.nn.functional.silu,
 }
-#: gradient of what comes out times the slope at z
+#: the output's gradient times the slope at z
 _SLOPED = {
     "none": lambda g, z: g,
     "relu": lambda g, z: torch.ops.aten.threshold_backward(g, z, 0),

@@ -1,4 +1,4 @@
-// What becomes of a sum of products on its way to c.
+// What is applied to a sum of products before it is stored to c.
 #pragma once
 #include "../../elementwise/activations.cuh"
 #include "kw/gelu.cuh"
@@ -13,19 +13,19 @@ struct Nothing {
 enum Activation { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 
 template <Activation ACTIVATION, typename T> __device__ __forceinline__ float activated(float z) {
-  if constexpr (ACTIVATION == kRelu) return z < 0.0f ? 0.0f : z;  // NaN stays
+  if constexpr (ACTIVATION == kRelu) return z < 0.0f ? 0.0f : z;  // NaN remains NaN
   if constexpr (ACTIVATION == kGelu) return kw::gelu<T, false>(z);
   if constexpr (ACTIVATION == kGeluTanh) return kw::gelu<T, true>(z);
   if constexpr (ACTIVATION == kSilu) return kw::silu<T>(z);
   return z;
 }
 
-// y = activation(z + bias) * gate + residual, of what is not null; z + bias is kept in z.
+// y = activation(z + bias) * gate + residual, without null operands; z + bias is kept in z.
 template <Activation ACTIVATION, typename T> struct Linear {
   const T *bias, *gate, *residual;
   T *z;
 
-  // N neighbours of row `row`, from column `col` on, of n.
+  // Stores N adjacent elements of row `row`, from column `col` of n on.
   template <int N>
   __device__ __forceinline__ void operator()(float (&v)[N], int row, int col, int n) const {
     const long long at = static_cast<long long>(row) * n + col;

@@ -7,15 +7,15 @@ import torch
 from . import hopper_choice
 from .few_rows_tiling import FEW, Sides, fits_linear, fits_vectors, sides
 
-#: Of a row of the weight: shorter ones have not been timed.
+#: Bytes of a row of the weight; shorter rows have not been timed.
 LEAST_BYTES = 1024
-#: Of x in elements and of the weight in bytes, up to which a block that holds x of all of k is
-#: faster than cuBLAS.
+#: Elements of x and bytes of the weight up to which a block that holds x for all of k is faster
+#: than cuBLAS.
 MOST_OF_X, MOST_OF_WEIGHT = 2**15, 2**26
 
 
 def order(gpu, a, b, tf32=False):
-    """Names of rungs, the fastest first; where rows are many, those of hopper_choice.py."""
+    """Names of rungs, the fastest first; for many rows, those of hopper_choice.py."""
     if a.ndim == 2 and (a.shape[0] <= FEW or b.shape[1] <= FEW):
         found = sides(a, b, FEW)
         if (
@@ -36,11 +36,11 @@ def order_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=Fa
 
 
 def _few(of: Sides) -> tuple[str, ...]:
-    """The rungs that are the fastest, none where that is cuBLAS. On an H200 cuda_gemv_split was
-    1.29 to 2.04 times as fast as cuBLAS for up to 8 rows of float32 and 1.08 to 1.47 times for one
-    row of 16-bit types (records/nvidia-h200/measured/gemv_and_experts.txt); for 2 to 8 rows
-    cuda_few_rows_cluster, which has no proof from a GPU yet, was 1.0 to 1.5 times as fast, with
-    overlapping launches, which it does not use now."""
+    """The fastest rungs; none if cuBLAS is fastest. On an H200 cuda_gemv_split was 1.29 to 2.04
+    times as fast as cuBLAS for up to 8 rows of float32 and 1.08 to 1.47 times for one row of 16-bit
+    types (records/nvidia-h200/measured/gemv_and_experts.txt). For 2 to 8 rows
+    cuda_few_rows_cluster, which has no proof from a GPU yet, was 1.0 to 1.5 times as fast with
+    overlapping launches, which it no longer uses."""
     m, (n, k) = of.x.shape[0], of.weight.shape
     if m == 0 or n == 0 or k * of.x.itemsize < LEAST_BYTES:
         return ()

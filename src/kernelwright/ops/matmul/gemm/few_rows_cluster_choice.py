@@ -1,5 +1,5 @@
-"""Which products the rungs of few_rows/clustered.cuh take, with which config. Imports no kernel
-language."""
+"""Which products the rungs of few_rows/clustered.cuh support, and with which config. Imports no
+kernel language."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ WGMMA_CONFIGS = (
     tile(1, 8, 1, 4, 1, ahead=128),
     tile(1, 4, 1, 8, 2, ahead=128),
 )
-#: Of configs whose shares are this close the earlier one is chosen, by bits of an element. Integers
-#: become operands at a lower cost in large tiles.
+#: If the shares of two configs differ by less than this factor, the earlier config is chosen; by
+#: bits per element. Large tiles convert integers to operands at a lower cost.
 ALIKE = {4: 0.85, 8: 0.85, 16: 0.97}
 ALIKE_WGMMA = 0.95
 
@@ -74,14 +74,14 @@ def no_wgmma(gpu: Gpu) -> str | None:
 
 
 def wgmma_held(gpu: Gpu, m: int, n: int, k: int, bits: int) -> str | None:
-    """Why a multiprocessor does not hold an eighth of x, of 16, 32 or 64 rows."""
+    """Why a multiprocessor cannot hold an eighth of x, for 16, 32 or 64 rows; None if it can."""
     if held_wgmma(gpu, WIDEST, m, n, k, bits) is None:
         return f"{m} rows of {k}: an eighth is more than a multiprocessor holds"
     return None
 
 
 def held(gpu: Gpu, m: int, n: int, k: int, bits: int) -> str | None:
-    """Why a multiprocessor does not hold an eighth of x."""
+    """Why a multiprocessor cannot hold an eighth of x; None if it can."""
     if held_split(gpu, WIDEST, m, n, k, bits) is None:
         return f"{m} rows of {k}: an eighth is more than a multiprocessor holds"
     return None
@@ -108,7 +108,8 @@ def choose_wgmma_linear(gpu, x, weight, **others):
 
 
 def choose_split(gpu: Gpu, m: int, n: int, k: int, bits: int) -> Config:
-    """For 16-bit weights the small tiles are best where they are alike, for integers the large."""
+    """If configs are nearly equal, small tiles are best for 16-bit weights, large ones for
+    integers."""
     first = CONFIGS if bits == 16 else CONFIGS[2:] + CONFIGS[:2]
     m = fixed(m)
     found = [(c, held_split(gpu, c, m, n, k, bits)) for c in first]
@@ -116,7 +117,7 @@ def choose_split(gpu: Gpu, m: int, n: int, k: int, bits: int) -> Config:
 
 
 def choose_wgmma_split(gpu: Gpu, m: int, n: int, k: int, bits: int) -> Config:
-    """Blocks of four warps only where the first config does not fit."""
+    """Blocks of four warps are used only if the first config does not fit."""
     m = fixed(m)
     found = [(c, held_wgmma(gpu, c, m, n, k, bits)) for c in WGMMA_CONFIGS]
     if found[0][1] is not None:
@@ -127,7 +128,8 @@ def choose_wgmma_split(gpu: Gpu, m: int, n: int, k: int, bits: int) -> Config:
 def _least(
     gpu: Gpu, n: int, k: int, found: list[tuple[Config, Split | None]], alike: float
 ) -> Config:
-    """The config that leaves a multiprocessor the fewest rows of the weight, all of k counted."""
+    """The config with the fewest rows of the weight per multiprocessor, in units of rows of all
+    k."""
     best, least = found[-1][0], 0.0
     for config, split in found:
         if split is None:

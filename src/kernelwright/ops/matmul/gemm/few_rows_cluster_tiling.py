@@ -1,7 +1,7 @@
-"""How the kernels of few_rows/clustered.cuh cut a product. Imports no kernel language.
+"""How the kernels of few_rows/clustered.cuh divide a product. Imports no kernel language.
 
-A cluster of blocks shares k; a block keeps its part of x in shared memory, beside a ring of steps
-of the weight for each warp and the sums that come from the cluster.
+The blocks of a cluster divide k. A block keeps in shared memory its part of x, a ring of steps of
+the weight for each warp, and the sums that it receives from the cluster.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from kernelwright.contract.arithmetic import cdiv
 from .few_rows_tiling import power_of_two
 from .hopper_tiling import clusters_at_once
 
-STATIC = 256  # bytes of shared memory of a block that are not dynamic, at most
-STAGES = (12, 8, 6, 5, 4, 3)  # steps of a ring, the most that fit
-IN_FLIGHT = 98_304  # bytes of rings of a multiprocessor
-DEPTHS = {4: 256, 8: 128, 16: 64}  # kDepth of a step, by bits of an element: 128 bytes
+STATIC = 256  # maximum bytes of static shared memory per block
+STAGES = (12, 8, 6, 5, 4, 3)  # steps per ring: the largest number that fits
+IN_FLIGHT = 98_304  # bytes of all rings of a multiprocessor
+DEPTHS = {4: 256, 8: 128, 16: 64}  # kDepth of a step, by bits per element: 128 bytes
 SHORT = {**DEPTHS, 4: 128}
-GROUP = 128  # of k that share a scale
-REGISTERS = 65_536  # of a multiprocessor
-OF_WGMMA = {2: 128, 4: 168, 8: 208}  # registers of a thread, by blocks of 8 rows of x
-FOR_BYTES = 40  # more for a weight of 8 bits, whose values become operands through float32
+GROUP = 128  # elements along k that share a scale
+REGISTERS = 65_536  # per multiprocessor
+OF_WGMMA = {2: 128, 4: 168, 8: 208}  # registers per thread, by blocks of 8 rows of x
+FOR_BYTES = 40  # more for 8-bit weights, whose values are converted through float32
 
 
 def tile(
     groups: int, along_n: int, along_k: int, cluster: int, resident: int, **more: int | bool
 ) -> Config:
-    """A config: 16-row groups of a warp, warps along the weight's rows and along k, blocks of a
-    cluster and of a multiprocessor. `more`: `short`, whether a step of 4 bits is 64 bytes of a row
-    instead of 128; `ahead`, bytes that the L2 cache fetches for each access."""
+    """A config: 16-row groups per warp, warps along the weight's rows and along k, blocks per
+    cluster and per multiprocessor. `more`: `short`, whether a step with 4 bits is 64 bytes of a row
+    instead of 128; `ahead`, bytes that the L2 cache fetches per access."""
     return {"groups": groups, "along_n": along_n, "along_k": along_k, "cluster": cluster,
             "resident": resident, **more}  # fmt: skip
 
 
-#: Where a block of another config does not hold its part of x: the largest clusters.
+#: Used if a block of another config cannot hold its part of x: the largest clusters.
 WIDEST = tile(1, 8, 1, 8, 1, short=True)
 
 
 @dataclass(frozen=True)
 class Split:
-    """Template arguments of clustered.cuh and what follows from them.
+    """Template arguments of clustered.cuh, and values that follow from them.
 
     Attributes:
-        depth: of k in a step. blocks: of 8 rows of x. stages: steps of a ring.
-        threads: of a block. grid: blocks.
-        rings, boxed, shared: bytes of dynamic shared memory where the rings and the sums from the
-            cluster begin, and in all.
+        depth: elements along k in a step. blocks: of 8 rows of x. stages: steps per ring.
+        threads: per block. grid: number of blocks.
+        rings, boxed: bytes of dynamic shared memory before the rings, and before the sums from the
+            cluster. shared: its size in bytes.
     """
 
     config: Config
@@ -78,22 +78,22 @@ def _registers(config: Config) -> int:
 
 
 def split_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split:
-    """By `config`, or by WIDEST where that does not fit."""
+    """The division by `config`, or by WIDEST if that does not fit."""
     found = held_split(gpu, config, m, n, k, bits) or held_split(gpu, WIDEST, m, n, k, bits)
     assert found is not None, (config, m, n, k, bits)
     return found
 
 
 def held_split(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split | None:
-    """None if a block does not hold its part of x beside a ring of three steps."""
+    """None if a block cannot hold its part of x and a ring of three steps."""
     if bits < 16 and config["groups"] * cdiv(m, 8) > 4 and _registers(config) <= 128:
-        return None  # sums of a group and of all groups before it leave no registers
+        return None  # too few registers for the sums of a group and of all groups
     depth = (SHORT if config.get("short") else DEPTHS)[bits]
     return _held(gpu, config, n, k, bits, depth, cdiv(m, 8), m)
 
 
 def wgmma_split_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split:
-    """By `config`, or by WIDEST where that does not fit."""
+    """The division by `config`, or by WIDEST if that does not fit."""
     given = m, n, k, bits
     found = held_wgmma(gpu, config, *given) or held_wgmma(gpu, WIDEST, *given)
     assert found is not None, (config, m, n, k, bits)
@@ -111,7 +111,7 @@ def held_wgmma(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> S
 def _held(
     gpu: Gpu, config: Config, n: int, k: int, bits: int, depth: int, blocks: int, held: int
 ) -> Split | None:
-    """With `held` rows of x in shared memory."""
+    """The division with `held` rows of x in shared memory."""
     rows, cluster, resident = rows_of(config), config["cluster"], config["resident"]
     warps = config["along_n"] * config["along_k"]
     tiles, steps = cdiv(n, rows), cdiv(cdiv(k, depth), cluster)

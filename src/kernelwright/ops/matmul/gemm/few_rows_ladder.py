@@ -1,4 +1,4 @@
-"""The rungs for few rows, from the bottom up."""
+"""The rungs for few rows, from the slowest to the fastest."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which products the rungs for few rows take, and their configs. Imports no kernel language.
+"""Which products the rungs for few rows support, and their configs. Imports no kernel language.
 
-Of c = a b either operand may be the one with few rows: in x w^T a has them, in a matrix times a
-vector b does, as columns. The other one is called the weight: its rows are long and many.
+In c = a b either operand may have few rows: in x w^T it is a; in a matrix times a vector it is b,
+with few columns. The other operand is called the weight: it has many long rows.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kernelwright.contract.eligibility import unsupported_dtype
 
 from .hopper_tiling import transposed
 
-RING = 165_888  # bytes of shared memory of the largest tile
-FEW, MOST = 8, 64  # rows of x that a thread's registers hold, and that tensor cores take
+RING = 165_888  # bytes of shared memory for the largest tile
+FEW, MOST = 8, 64  # maximum rows of x in a thread's registers, and on tensor cores
 HALVES = (torch.float16, torch.bfloat16)
 ROWS, SLICE = 128, 128  # kRows and kSlice of few_rows.cuh
 THREADS = 256
-#: Blocks of a multiprocessor: one with a long ring of slices, or two with shorter ones.
+#: Blocks per multiprocessor: one with a long ring of slices, or two with shorter rings.
 CONFIGS = ({"resident": 1}, {"resident": 2})
 STAGES = (2, 3, 4, 5, 6, 8)
 MOST_ROWS = 2**31 - 1024
@@ -29,12 +29,12 @@ MOST_ROWS = 2**31 - 1024
 
 @dataclass(frozen=True)
 class Sides:
-    """The operands of a product for few rows, each as rows of k.
+    """The operands of a product for few rows, each as rows along k.
 
     Attributes:
         weight, x: of shape (n, k) and (m, k).
-        names: of the operator's arguments, the weight's first.
-        strides: elements of the result from one row of the weight to the next, and of x.
+        names: of the operator's arguments, that of the weight first.
+        strides: elements of the result between rows of the weight, and between rows of x.
     """
 
     weight: TensorSpec
@@ -44,7 +44,7 @@ class Sides:
 
 
 def sides(a, b, most: int) -> Sides | str:
-    """Both sides of a b, or why neither operand has few rows."""
+    """Both operands of a b as weight and x, or why neither has few rows."""
     if a.ndim != 2:
         return "a batch"
     n = b.shape[1]
@@ -56,7 +56,7 @@ def sides(a, b, most: int) -> Sides | str:
 
 
 def line_of(t: TensorSpec) -> int:
-    """Elements from row to row of a matrix; of one row, none."""
+    """Elements between the rows of a matrix; 0 for a single row."""
     return t.stride(0) if t.shape[0] > 1 else 0
 
 
@@ -66,7 +66,7 @@ def fits_thread(gpu, a, b, tf32=False):
 
 
 def fits_vectors(gpu, a, b, tf32=False):
-    """What the rungs take that load 16 bytes along k."""
+    """Requirements of the rungs that load 16 bytes along k."""
     found = sides(a, b, FEW)
     return found if isinstance(found, str) else _vectors(found)
 
@@ -79,7 +79,7 @@ def fits_tensor_cores(gpu, a, b, tf32=False):
 
 
 def fits_memory(gpu: Gpu) -> str | None:
-    """Why a GPU does not hold the ring of slices of the largest tile."""
+    """Why a GPU cannot hold the ring of slices of the largest tile."""
     if gpu.shared_per_block < RING:
         return f"a block takes {RING} bytes of shared memory, of {gpu.shared_per_block}"
     return None
@@ -106,7 +106,7 @@ def _linear(x, weight, most: int) -> str | None:
 
 
 def _plain(*read: TensorSpec | None) -> str | None:
-    """Why an epilogue's operands cannot be read as the result is written."""
+    """Why an epilogue's operands cannot be read with the result's indices."""
     if all(t is None or t.is_contiguous() for t in read):
         return None
     return "bias, gate and residual are not all contiguous"
@@ -138,17 +138,17 @@ def _sizes(weight: TensorSpec) -> str | None:
 
 
 def power_of_two(m: int) -> int:
-    """Rows of x that a kernel is compiled for."""
+    """The number of rows of x for which a kernel is compiled."""
     return 1 << (m - 1).bit_length()
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Template arguments of few_rows.cuh and what follows from them.
+    """Template arguments of few_rows.cuh, and values that follow from them.
 
     Attributes:
-        blocks: of 8 rows of x. stages: slices of the ring. resident: blocks of a multiprocessor.
-        shared: bytes of dynamic shared memory. grid: blocks of the launch, `tiles` of the weight.
+        blocks: of 8 rows of x. stages: slices per ring. resident: blocks per multiprocessor.
+        shared: bytes of dynamic shared memory. grid: blocks of the launch. tiles: of the weight.
     """
 
     blocks: int
@@ -160,13 +160,13 @@ class Shape:
 
     @property
     def partial(self) -> int:
-        """Floats of the tiles that blocks share: two for each block."""
+        """Floats of the tiles that blocks share: two tiles per block."""
         return self.grid * 2 * ROWS * 8 * self.blocks
 
 
 def shape_of(gpu: Gpu, config: Config, m: int, n: int, k: int, weight_bytes: int) -> Shape:
-    """For a slice of `weight_bytes` of the weight in shared memory. Two blocks of a multiprocessor
-    share its memory and registers: not with more than 16 rows of x."""
+    """The shape for a slice of `weight_bytes` of the weight in shared memory. Two blocks per
+    multiprocessor share its memory and registers, which is possible with at most 16 rows of x."""
     blocks = power_of_two(cdiv(m, 8))
     resident = config["resident"] if blocks <= 2 else 1
     stage, sums = weight_bytes + 8 * blocks * SLICE * 2, 2 * 8 * blocks * (ROWS + 4) * 4

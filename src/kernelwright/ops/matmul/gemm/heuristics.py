@@ -1,6 +1,6 @@
-"""Which rung takes a product, and with which launch parameters. Imports no kernel language.
+"""Which rung handles a product, and its launch parameters. Imports no kernel language.
 
-`fits_*` says why a product does not fit a rung, or None.
+`fits_*` returns why a product does not fit a rung, or None.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from kernelwright.contract.inputs import FLOATS
 
 from .tiling import by_rows, order_of
 
-PRODUCTS = 2**33  # that the formula writes to memory one by one
+PRODUCTS = 2**33  # maximum number of products that the formula writes to memory
 
 DYNAMIC_CONFIGS = ({"tile": 32}, {"tile": 16}, {"tile": 8})
 
 
 def _tile(block: str, warp: str, each: str, depth: int, stages: int, blocks: int) -> Config:
-    """A config of cuda_tuned, sizes written as rows x columns; `blocks` of a multiprocessor."""
+    """A config of cuda_tuned, with sizes written as rows x columns; `blocks` per multiprocessor."""
     names = ("rows", "cols"), ("warp_rows", "warp_cols"), ("each_rows", "each_cols")
     sizes = {
         name: int(size)
@@ -47,11 +47,11 @@ MMA_CONFIGS = (
     {"rows": 64, "cols": 64, "warp_rows": 32, "warp_cols": 32, "stages": 4},
 )
 
-#: Bytes of shared memory that the largest configs take.
+#: Bytes of shared memory of the largest configs.
 MMA_SHARED = BLOCK_SHARED = 147_456
 PERSISTENT_SHARED = 229_376
 
-# depth in bytes of a block's rows along k
+# depth: bytes of a block's rows along k
 TRITON_CONFIGS = (
     {"rows": 64, "cols": 64, "depth": 128, "warps": 4, "stages": 4},
     {"rows": 128, "cols": 128, "depth": 128, "warps": 8, "stages": 3},
@@ -74,7 +74,7 @@ def fits_compiled(gpu, tf32=False, **tensors):
 
 
 def fits_rows(gpu, a, b, tf32=False):
-    """What the teaching rungs take: two float32 matrices of contiguous rows."""
+    """Requirements of the teaching rungs: two float32 matrices with contiguous rows."""
     return f"{a.dtype} is not float32" if a.dtype != torch.float32 else _fits_rows(a, b)
 
 
@@ -91,7 +91,7 @@ def _fits_rows(a, b) -> str | None:
 
 
 def fits_vectors(gpu, a, b, tf32=False):
-    """What the rungs take that read 16 bytes of a row."""
+    """Requirements of the rungs that read 16 bytes of a row."""
     reason = fits_rows(gpu, a, b)
     if reason:
         return reason
@@ -102,7 +102,7 @@ def fits_vectors(gpu, a, b, tf32=False):
 
 
 def fits_copied(gpu, a, b, tf32=False):
-    """What the rungs take that read 16 bytes of a row of b."""
+    """Requirements of the rungs that read 16 bytes of a row of b."""
     reason = fits_rows(gpu, a, b)
     if reason:
         return reason
@@ -146,7 +146,7 @@ def choose_mma(gpu, a, b, tf32=False):
 
 
 def _shared(gpu, needed: int) -> str | None:
-    """Why a GPU does not run the largest config of a rung."""
+    """Why a GPU cannot run the largest config of a rung."""
     if gpu.shared_per_block < needed:
         return f"a block takes {needed} bytes of shared memory, of {gpu.shared_per_block}"
     return None
@@ -207,7 +207,7 @@ def _fits_triton(a, b, k_dim: int) -> str | None:
 
 
 def _plain(bias, gate, residual) -> str | None:
-    """Why kernels that index the epilogue's operands as they do the result do not take them."""
+    """Why kernels that index the epilogue's operands like the result do not support them."""
     for name, t in (("bias", bias), ("gate", gate), ("residual", residual)):
         if t is not None and not t.is_contiguous():
             return f"{name}: is not contiguous"
@@ -223,7 +223,7 @@ def choose_triton_linear(gpu, x, weight, tf32=False, **others):
 
 
 def _triton(gpu, a, tf32: bool, batch: int, n: int) -> Config:
-    """The largest tile of which every multiprocessor has one; the smallest where float32 values are
+    """The largest tile of which every multiprocessor has one; the smallest if float32 values are
     multiplied one by one, each in a register."""
     if a.dtype == torch.float32 and not tf32:
         return TRITON_CONFIGS[0]
@@ -244,8 +244,9 @@ def choose_tuned_linear(gpu, x, weight, **others):
 
 
 def _choose(gpu, batch: int, m: int, n: int, of_a, of_b) -> Config:
-    """The largest tile of which every multiprocessor has one. Of the largest the one that suits the
-    operands: those along k are copied 4 bytes at a time, so the smaller of both sides is theirs."""
+    """The largest tile of which every multiprocessor has one. Of several largest tiles the one that
+    suits the operands: those contiguous along k are copied 4 bytes at a time, so they get the
+    shorter side."""
     largest = TUNED_CONFIGS[0 if of_a.name == "kAlongK" else 1]
     if of_b.name == "kAlongK":
         largest = TUNED_CONFIGS[3]
@@ -269,7 +270,7 @@ def bucket_linear(x, weight, activation, tf32=False, **others):
 
 
 def layouts(a, b) -> str:
-    """BLAS's name for how two operands lie in memory: N for rows, T for columns: "NT"."""
+    """BLAS's name for the memory order of both operands: N for rows, T for columns, as in "NT"."""
     return "".join("N" if t.stride(-1) == 1 else "T" for t in (a, b))
 
 

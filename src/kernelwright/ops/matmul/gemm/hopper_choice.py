@@ -1,8 +1,8 @@
-"""Which rung for Hopper's tensor cores takes a product, with which config, and when cuBLAS does: by
-the cost model of hopper_cost.py. Imports no kernel language.
+"""Which rung for Hopper's tensor cores handles a product, with which config, and when cuBLAS is
+used instead: by the cost model of hopper_cost.py. Imports no kernel language.
 
-The model is evaluated once for all sizes that it takes about as long for (`product`): all tiles are
-multiples of 64 rows, and of many tiles some more or less do not change the choice.
+The model is evaluated once for all sizes of about the same cost (`product`): all tiles are
+multiples of 64 rows, and if there are many tiles, a few more or fewer do not change the choice.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from .hopper_tiling import (
     transposed,
 )
 
-#: cuBLAS is chosen where it is estimated within this factor of a rung: the cost model is less
-#: accurate for cuBLAS, which has more kernels to choose among.
+#: cuBLAS is chosen if its estimate is within this factor of a rung's: the cost model is less
+#: accurate for cuBLAS, which has more kernels to choose from.
 CAUTION = 1.03
-#: us to launch, bytes a ns: a kernel of PyTorch's behind cuBLAS, for what its epilogues lack.
+#: Microseconds per launch, bytes per ns: a PyTorch kernel after cuBLAS, for operations that its
+#: epilogues lack.
 KERNEL_START, KERNEL_RATE = 2.0, 3500.0
-DIGITS = 7  # of a number of tiles
-MOST = 4096  # estimates that are kept
+DIGITS = 7  # significant binary digits of a number of tiles
+MOST = 4096  # estimates that are cached
 
 
 def order(gpu, a, b, tf32=False):
-    """Names of rungs, the fastest first; cuBLAS's alone where it is; empty where none takes the
-    product."""
+    """Names of rungs, the fastest first; only cuBLAS's if it is the fastest; empty if no rung
+    supports the product."""
     if fits(gpu, a, b, tf32):
         return ()
     p = product(a, b)
@@ -56,7 +57,7 @@ def order_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=Fa
     if fits_linear_lean(gpu, *args):
         without |= CONFIGS.keys() - {"cuda_wgmma_persistent", "cuda_wgmma_split"}
     result = p.a.width * p.b.width * x.itemsize
-    passes = [2] if activation != "none" else []  # over the result, behind cuBLAS
+    passes = [2] if activation != "none" else []  # passes over the result, after cuBLAS
     passes += [3 for t in (gate, residual) if t is not None]
     behind = sum(KERNEL_START + n * result / KERNEL_RATE / 1000 for n in passes)
     return _order(gpu, p, without, behind, linear=True)
@@ -88,13 +89,13 @@ def _theirs(gpu: Gpu, p: Product) -> float:
 
 @lru_cache(MOST)
 def best(name: str, gpu: Gpu, p: Product, linear: bool = False) -> tuple[float, Config]:
-    """The microseconds and the config that take least."""
+    """The fewest microseconds, and the config that takes them."""
     configs = (LINEAR_CONFIGS if linear else CONFIGS)[name]
     return min(((us(gpu, name, c, p), c) for c in configs), key=lambda found: found[0])
 
 
 def product(a, b) -> Product:
-    """A product that takes as long, the same one for many sizes."""
+    """A product of about the same cost, the same one for many sizes."""
     of_a, of_b = matrix("a", a), matrix("b", transposed(b))
     assert isinstance(of_a, Matrix) and isinstance(of_b, Matrix), (of_a, of_b)
     return Product(_alike(of_a), _alike(of_b))
@@ -112,7 +113,7 @@ def _alike(of: Matrix) -> Matrix:
 
 
 def _rounded(n: int, unit: int) -> int:
-    """Up to whole units, of which DIGITS binary digits count."""
+    """n rounded up to whole units, whose number has DIGITS significant binary digits."""
     units = cdiv(n, unit)
     step = 1 << max(units.bit_length() - DIGITS, 0)
     return fixed(cdiv(units, step)) * step * unit

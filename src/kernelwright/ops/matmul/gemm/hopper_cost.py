@@ -1,12 +1,13 @@
-"""What a product costs on an H200: microseconds of each config of the rungs for its tensor cores,
+"""The cost of a product on an H200: microseconds of each config of the rungs for its tensor cores,
 and of cuBLAS.
 
-A launch takes a start, then waves of tiles, each as long as its slices of k and its way out; no
-less than its bytes take in DRAM. A slice takes the slowest (a 6-norm) of three: its products on the
-tensor cores, whose clock falls under the power limit; the bytes that come into the multiprocessor;
-the bytes that its own copy engine asks for. Rows of 128 bytes that straddle two cache lines are
-asked for twice, and those that begin off a 32-byte sector move a sector more: that makes odd
-leading dimensions slow. cuBLAS is taken for the best of such tiles with constants of its own.
+A launch takes a start, followed by waves of tiles, each of which takes the time of its slices along
+k and of its epilogue; at least the time of its bytes in DRAM. A slice takes the slowest (a 6-norm)
+of three: its products on the tensor cores, whose clock falls at the power limit; the bytes that the
+multiprocessor receives; the bytes that its own copy engine requests. Rows of 128 bytes that
+straddle two cache lines are requested twice, and those that begin off a 32-byte sector move one
+sector more, which makes odd leading dimensions slow. cuBLAS is modelled as the best of such tiles
+with constants of its own.
 
 The constants are fitted to records of H200s; the choice is judged on shapes that were not in the
 fit (tools/experiments/matmul_hopper).
@@ -22,8 +23,8 @@ from kernelwright.contract.operator import Config, Gpu
 
 from .hopper_tiling import Matrix, clusters_at_once
 
-SHARP = 6  # how sharply the slowest of feeding and multiplying wins
-SHORT = 17.5e9  # multiplications, about 50 us: where the power limit begins to tell
+SHARP = 6  # exponent of the norm: how sharply the slowest dominates
+SHORT = 17.5e9  # multiplications, about 50 us: from here on the power limit matters
 SLICE = 64
 LINE, SECTOR = 128, 32  # bytes
 
@@ -31,20 +32,20 @@ LINE, SECTOR = 128, 32  # bytes
 @dataclass(frozen=True)
 class Constants:
     start: float  # us: launch, first loads, last stores
-    cluster: float  # us more where blocks wait for each other
-    fast: float  # GHz that the tensor cores keep up for a moment
-    slow: float  # and against the power limit
-    port: float  # bytes a ns that come into a multiprocessor, its own loads and others'
-    busy: float  # and for long
-    feed: float  # bytes a ns that its own loads bring
-    straddling: float  # part that a row takes longer where it lies in two lines
-    off_sector: float  # and where it begins off a sector
+    cluster: float  # us more if blocks wait for each other
+    fast: float  # GHz that the tensor cores sustain for a moment
+    slow: float  # and at the power limit
+    port: float  # bytes per ns that a multiprocessor receives, its own loads and others'
+    busy: float  # and over a long time
+    feed: float  # bytes per ns of its own loads
+    straddling: float  # fraction of time that a row takes longer if it straddles two lines
+    off_sector: float  # and if it begins off a sector
     shared: float  # slices loaded for each other: blocks wait for the slowest
-    out: float  # us for 128 x 256 results to leave
-    hidden: float  # of that, what ping-pong still waits for
-    together: float  # warp groups on one tile: all idle between tiles, all wait for a slice
+    out: float  # us to store 128 x 256 results
+    hidden: float  # fraction of that for which ping-pong still waits
+    together: float  # warp groups on one tile: idle between tiles, waiting for slices
     sums: float  # us to exchange 128 x 256 sums within a cluster
-    dram: float  # bytes a ns
+    dram: float  # bytes per ns
 
 
 OURS = Constants(
@@ -63,7 +64,7 @@ def _tiles(*shapes: tuple[int, int, int, int]) -> tuple[Config, ...]:
     return tuple({"bm": m, "bn": n, "rows": r, "cols": c} for m, n, r, c in shapes)
 
 
-#: That cuBLAS is taken to choose among: ping-pong, one for all warp groups, shared k.
+#: The tiles that cuBLAS is assumed to choose from: ping-pong, cooperative, divided k.
 CUBLAS_TILES = {
     "pingpong": _tiles((128, 128, 2, 1), (128, 192, 2, 1), (128, 64, 2, 1), (128, 160, 2, 1)),
     "persistent": _tiles(
@@ -80,7 +81,7 @@ CUBLAS_TILES = {
 
 @dataclass(frozen=True)
 class Product:
-    """C = A B for a batch, by how the operands lie in memory."""
+    """C = A B for a batch, described by the memory layout of the operands."""
 
     a: Matrix
     b: Matrix
@@ -101,7 +102,7 @@ def cublas_us(gpu: Gpu, p: Product) -> float:
 
 
 def us(gpu: Gpu, rung: str, c: Config, p: Product, of: Constants = OURS) -> float:
-    """Microseconds of a config of a rung; infinite where its blocks do not fit at once."""
+    """Microseconds of a config of a rung; infinite if its blocks do not all fit at once."""
     high, wide, split = c.get("rows", 1), c.get("cols", 1), c.get("split", 1)
     at_once = clusters_at_once(gpu, high * wide * split)
     rows, cols = cdiv(p.a.width, c["bm"]), cdiv(p.b.width, c["bn"])
@@ -121,7 +122,7 @@ def us(gpu: Gpu, rung: str, c: Config, p: Product, of: Constants = OURS) -> floa
 
 
 def _slice(rung: str, c: Config, p: Product, of: Constants) -> float:
-    """Microseconds of a tile's 64 of k."""
+    """Microseconds for 64 elements along k of a tile."""
     bm, bn, high, wide = c["bm"], c["bn"], c.get("rows", 1), c.get("cols", 1)
     short = 1 / (1 + (p.multiplications / SHORT) ** 2)
     alone = high * wide == 1
@@ -137,12 +138,12 @@ def _slice(rung: str, c: Config, p: Product, of: Constants) -> float:
 
 
 def _received(of: Matrix, width: int) -> int:
-    """Bytes of a slice: 64 rows of k at a time where the width is contiguous."""
+    """Bytes of a slice; if the width is contiguous, in units of 64 columns."""
     return (width if of.k_major else cdiv(width, 64) * 64) * LINE
 
 
 def _harder(operand: Matrix, width: int, of: Constants) -> float:
-    """How many times as long an operand's rows of 128 bytes take to load as aligned ones."""
+    """Factor by which loading an operand's rows of 128 bytes takes longer than aligned ones."""
     step = operand.stride * operand.dtype.itemsize
     straddling = 1 - math.gcd(step, LINE) / LINE
     if not operand.k_major and width % 64:  # every other tile begins within a line

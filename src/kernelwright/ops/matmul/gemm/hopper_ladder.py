@@ -1,4 +1,4 @@
-"""The rungs for Hopper's tensor cores, from the bottom up, of both operators."""
+"""The rungs for Hopper's tensor cores of both operators, from the slowest to the fastest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _rung(
 
 
 def _product(trick: str, entry: str, idea: str, supports=shape.fits) -> Rung:
-    """A rung that is dispatched, planned by `entry`."""
+    """A rung that can be dispatched, planned by `entry`."""
     name = f"cuda_{trick}"
     heuristic = partial(choice.choose, name)
     configs = shape.CONFIGS[name]

@@ -1,9 +1,9 @@
-"""Which products the rungs for Hopper's tensor cores take, and their configs. Imports no kernel
+"""Which products the rungs for Hopper's tensor cores support, and their configs. Imports no kernel
 language.
 
-A config's numbers: `bm` x `bn` results are a tile, `stages` slices of 64 of k are in flight,
-`boxes` of 64 x 64 results for each warp group are on their way out, `rows` x `cols` blocks are a
-cluster (1 x 1 where they are left out), `split` blocks share a tile's k.
+The numbers of a config: a tile is `bm` x `bn` results; `stages` slices of 64 elements along k are
+in flight; each warp group has `boxes` of 64 x 64 results that are being stored; a cluster is `rows`
+x `cols` blocks (1 x 1 if omitted); `split` blocks divide a tile's k.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.operator import Config, Gpu
 
 DTYPES = (torch.bfloat16, torch.float16)
-UNIT = 16  # bytes: what begins a row must be a multiple of
-MOST = 2**31 - 512  # of a dimension: coordinates are int32, and tiles reach beyond it
-MOST_BLOCKS_DOWN = 65_535  # of a grid, in y and in z
+UNIT = 16  # bytes: alignment of the start of every row
+MOST = 2**31 - 512  # maximum size of a dimension: coordinates are int32, and tiles extend past it
+MOST_BLOCKS_DOWN = 65_535  # maximum size of a grid in y and in z
 
 TMA_CONFIGS = ({"bn": 128, "stages": 4}, {"bn": 256, "stages": 4})
 PERSISTENT_CONFIGS = (
@@ -62,7 +62,7 @@ SPLIT_CONFIGS = (
     {"bm": 64, "bn": 64, "stages": 8, "split": 8},
     {"bm": 64, "bn": 128, "stages": 7, "split": 4},
 )
-#: Of the rungs that are dispatched.
+#: The configs of the rungs that are dispatched.
 CONFIGS = {
     "cuda_wgmma_persistent": PERSISTENT_CONFIGS,
     "cuda_wgmma_multicast": MULTICAST_CONFIGS,
@@ -73,13 +73,13 @@ CONFIGS = {
 
 
 def _held(config: Config) -> int:
-    """Sums that a thread holds."""
+    """The number of sums that a thread holds."""
     return config["bm"] * config["bn"] // (128 * multiplying(config))
 
 
 def multiplying(config: Config) -> int:
-    """Warp groups of cuda_wgmma_persistent.cu and cuda_wgmma_split.cu that multiply: each has 64
-    rows of the tile, or 128 of 256."""
+    """The number of warp groups of cuda_wgmma_persistent.cu and cuda_wgmma_split.cu that multiply:
+    each has 64 rows of the tile, or 128 of 256."""
     return 2 if config["bm"] == 256 else config["bm"] // 64
 
 
@@ -93,9 +93,10 @@ LINEAR_CONFIGS = {
 
 @dataclass(frozen=True)
 class Matrix:
-    """An operand as `width` rows of k. k_major: k is contiguous, else the width is; `stride`:
-    elements from one to the next along the other of the two. batch: matrices of the operand;
-    batched: they are several in memory, `batch_stride` elements apart."""
+    """An operand as `width` rows along k. k_major: k is contiguous, otherwise the width is;
+    `stride`: elements between the lines of the other dimension. batch: number of matrices of the
+    operand; batched: whether these are several matrices in memory, `batch_stride` elements
+    apart."""
 
     k_major: bool
     width: int
@@ -111,12 +112,13 @@ class Matrix:
 
     @property
     def aligned(self) -> bool:
-        """Whether the copy engine's rows of 128 bytes lie in one cache line each."""
+        """Whether every 128-byte row that the copy engine loads lies in a single cache line."""
         return self.stride * self.dtype.itemsize % 128 == 0
 
 
 def matrix(name: str, t: TensorSpec) -> Matrix | str:
-    """An operand of (width, k), or a batch of such, or why the copy engine does not take it."""
+    """An operand of shape (width, k), or a batch of such, or why the copy engine does not support
+    it."""
     for dim in (-1, -2):
         other = -3 - dim
         stride = t.stride(other)
@@ -140,26 +142,26 @@ def matrix(name: str, t: TensorSpec) -> Matrix | str:
 
 
 def transposed(t: TensorSpec) -> TensorSpec:
-    """The last two dimensions in the other order."""
+    """t with its last two dimensions exchanged."""
     shape, strides = ((*x[:-2], x[-1], x[-2]) for x in (tuple(t.shape), tuple(t.stride())))
     return replace(t, shape=shape, strides=strides)
 
 
 def rows_stride(t: TensorSpec) -> int:
-    """Elements from one row to the next of what an epilogue reads."""
+    """Elements between the rows of a tensor that an epilogue reads."""
     return t.stride(0) if t.shape[0] > 1 else t.shape[1]
 
 
 def clusters_at_once(gpu: Gpu, blocks: int) -> int:
-    """Clusters of so many blocks that run at the same time, a block on each multiprocessor. A
-    cluster lies within a group of up to 18 multiprocessors, of which some are switched off: of an
-    H200's 132, clusters of 4 fill 120, clusters of 3 117."""
+    """The number of clusters of `blocks` blocks that run at the same time, with one block per
+    multiprocessor. A cluster lies within a group of up to 18 multiprocessors, some of which are
+    disabled: on the 132 of an H200, clusters of 4 fill 120 and clusters of 3 fill 117."""
     most = {1: 132, 2: 66, 3: 39, 4: 30}.get(blocks, 112 // blocks)
     return max(1, gpu.sms * most // 132)
 
 
 def fits(gpu, a, b, tf32=False):
-    """Why no rung for Hopper's tensor cores takes a product, or None."""
+    """Why no rung for Hopper's tensor cores supports a product, or None."""
     if gpu.capability != (9, 0):
         return f"compute capability {gpu.capability[0]}.{gpu.capability[1]} has no wgmma"
     if a.dtype not in DTYPES or b.dtype != a.dtype:
@@ -179,7 +181,7 @@ def fits(gpu, a, b, tf32=False):
 
 
 def fits_grid(gpu, a, b, tf32=False):
-    """`fits`, and a block for each tile of 128 x 128."""
+    """`fits`, and whether one block per tile of 128 x 128 fits in a grid."""
     reason = fits(gpu, a, b)
     down = max(cdiv(a.shape[-2], 128), a.shape[0] if a.ndim == 3 else 1)
     if reason is None and down > MOST_BLOCKS_DOWN:
@@ -211,8 +213,8 @@ def fits_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=Fal
 
 
 def fits_linear_lean(gpu, x, weight, bias, gate, residual, activation, keep, tf32=False):
-    """`fits_linear`, without all that an epilogue can have at once: a thread of a cluster, or of a
-    tile that one warp group multiplies, has no registers for it."""
+    """`fits_linear`, except for calls with everything that an epilogue can have: a thread of a
+    cluster, or of a tile that one warp group multiplies, has no registers for this."""
     if gate is not None and residual is not None and keep:
         return "gate, residual and keep together leave a thread no registers"
     return fits_linear(gpu, x, weight, bias, gate, residual, activation, keep)

@@ -1,4 +1,4 @@
-"""The two ladders of matrix products, from the bottom up."""
+"""The two ladders of matrix products, from the slowest rung to the fastest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from . import few_rows_choice, few_rows_ladder, heuristics, hopper_ladder, spec
 
 
 def _lesson(trick: str, idea: str, configs=({},), supports=heuristics.fits_rows) -> Rung:
-    """A step of contiguous rows, there to teach."""
+    """A teaching rung, for contiguous rows."""
     return rungs.cuda(trick, "", idea, supports, configs, serves=False)
 
 

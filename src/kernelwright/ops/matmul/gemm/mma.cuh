@@ -1,5 +1,5 @@
-// Tensor cores by their instructions (compute capability 8.0), one function each. On a CPU the
-// lanes of a warp hand each other what the instruction would.
+// Tensor cores (compute capability 8.0), one function per instruction. On a CPU the lanes of a warp
+// exchange the data that the instruction would use.
 #pragma once
 #include "kw/types.cuh"
 
@@ -9,7 +9,7 @@ template <typename T> constexpr bool kIsHalf = false;
 template <> constexpr bool kIsHalf<__half> = true;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-// Copy the first `bytes` of 16 to shared memory, and zeros for the rest.
+// Copies the first `bytes` of 16 bytes to shared memory, and writes zeros for the rest.
 __device__ __forceinline__ void copy_async_16(char *shared, const void *from, int bytes) {
 #ifdef __CUDA_ARCH__
   const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
@@ -22,8 +22,8 @@ __device__ __forceinline__ void copy_async_16(char *shared, const void *from, in
 #endif
 }
 
-// Four matrices of 8 x 8 16-bit elements: lane l names row l % 8 of matrix l / 8, and gets elements
-// 2 (l % 4) and the next of row l / 4 of each; of column l / 4 if TURNED.
+// Loads four matrices of 8 x 8 16-bit elements: lane l gives the address of row l % 8 of matrix l /
+// 8, and receives elements 2 (l % 4) and the next of row l / 4 of each; of column l / 4 if TURNED.
 template <bool TURNED>
 __device__ __forceinline__ void load_matrices(unsigned (&x)[4], const char *shared) {
 #ifdef __CUDA_ARCH__
@@ -55,7 +55,7 @@ __device__ __forceinline__ void load_matrices(unsigned (&x)[4], const char *shar
 }
 
 #ifndef __CUDA_ARCH__
-// Element `i` of those that the 16-bit halves of two registers hold.
+// Element `i` of the 16-bit values that two registers hold.
 template <typename T> float element(unsigned long long registers, int i) {
   T x;
   const auto bits = static_cast<unsigned short>(registers >> 16 * i);
@@ -63,15 +63,15 @@ template <typename T> float element(unsigned long long registers, int i) {
   return kw::to_float(x);
 }
 
-// What mma.sync does: lane l holds rows l / 4 and l / 4 + 8 of a, column l / 4 of b, and of the
-// sums columns 2 (l % 4) and the next of those rows.
+// The operation of mma.sync: lane l holds rows l / 4 and l / 4 + 8 of a, column l / 4 of b, and of
+// the sums columns 2 (l % 4) and the next of those rows.
 template <typename T>
 void multiply_add_by_lanes(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
   const auto both = [](unsigned low, unsigned high) {
     return static_cast<unsigned long long>(high) << 32 | low;
   };
   const int lane = threadIdx.x % 32;
-  for (int from = 0; from < 4; from++) {  // the lanes that hold k = 2 from, 2 from + 1, and 8 more
+  for (int from = 0; from < 4; from++) {  // lanes with k = 2 from, 2 from + 1, and + 8
     unsigned long long of_a[2], of_b[2];
     for (int j = 0; j < 2; j++) {
       of_a[j] = __shfl_sync(kAllLanes, both(a[j], a[j + 2]), lane / 4 * 4 + from);

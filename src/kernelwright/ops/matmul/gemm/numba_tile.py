@@ -1,9 +1,10 @@
 """Square tiles in shared memory, in Python.
 
-Idea: what `cuda_shared` does, in the form that a simulator without a GPU can run: a block copies a
-tile of a and one of b to shared memory, multiplies them there, and goes on along k.
+Idea: `cuda_shared` in a form that a simulator without a GPU can run: a block copies a tile of a and
+one of b to shared memory, multiplies them there, and proceeds along k.
 Traffic: each element of a and b is read from global memory by n / TILE and m / TILE blocks.
-Limit: float32, contiguous rows, and two loads from shared memory for each multiply-add.
+Compared with `manual`: the products are not written to memory.
+Limit: float32, contiguous rows, and two loads from shared memory per multiply-add.
 """
 
 from numba import cuda, float32

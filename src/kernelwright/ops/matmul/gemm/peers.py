@@ -1,4 +1,4 @@
-"""linear in another library: imported only to time it."""
+"""Peers of linear; imported only for timing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kernelwright.contract import Peer
 
 
 def _cublaslt(x, weight, bias, gate, residual, activation, keep, tf32=False):
-    """One kernel of cuBLASLt with bias and activation in its epilogue."""
+    """One cuBLASLt kernel with bias and activation in its epilogue."""
     plain = gate is None and residual is None and not keep
     if bias is None or not plain or activation not in ("relu", "gelu_tanh"):
         raise ValueError("its epilogues are a bias followed by relu or gelu_tanh")

@@ -1,8 +1,9 @@
 """matmul: the mathematics. c = a b over the last two dimensions, for one pair or a batch of them.
 
-One operator serves a product and both of its gradients, since it takes any strides: ga = gc b^T and
-gb = a^T gc are products of transposed views. `linear` is the product with a weight stored as rows
-of outputs and with an epilogue: z = x w^T + bias, y = activation(z) * gate + residual.
+One operator computes a product and both of its gradients, since it takes any strides: ga = gc b^T
+and gb = a^T gc are products of transposed views. `linear` is the product with a weight whose rows
+correspond to outputs, followed by an epilogue: z = x w^T + bias, y = activation(z) * gate +
+residual.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from kernelwright.contract.rounding import U, chain_noise, root_levels
 from kernelwright.ops.elementwise import _activations
 
 F32, F16, BF16 = FLOATS
-#: Unit roundoff of an operand in tf32, which keeps 10 bits of its fraction.
+#: Unit roundoff of an operand in tf32, whose fraction has 10 bits.
 U_TF32 = 2.0**-11
 
-# Shapes (m, n, k). A case's own shape is that of `a`; `n` and the layout of b are parameters.
+# Shapes (m, n, k). The shape of a case is that of `a`; `n` and the layout of b are parameters.
 SMALL = (
     (7, 3, 5),
     (64, 64, 64),
@@ -34,7 +35,7 @@ SMALL = (
     (9, 1, 40),
     (16, 8, 1),
 )
-# few rows of one operand, or few columns of the other: the weight's rows are along k
+# few rows of one operand, or few columns of the other: the rows of the weight are along k
 FEW_ROWS = (
     (1, 130, 264),
     (3, 37, 136),
@@ -46,7 +47,7 @@ FEW_COLUMNS = ((130, 1, 264), (300, 5, 136), (200, 20, 200))
 EMPTY = ((0, 3, 5), (5, 0, 8), (3, 4, 0))
 LAYOUTS = ("sliced", "permuted", "offset", "expanded")
 SQUARES = (512, 1024, 2048, 4096, 8192, 16384)
-# a weight stored as (n, k), as linear layers do
+# weights stored as (n, k), as in linear layers
 LAYERS = {
     (8192, 2304, 768): "GPT-2 attention input",
     (8192, 3072, 768): "GPT-2 MLP up",
@@ -57,7 +58,7 @@ LAYERS = {
     (128, 4096, 14336): "Llama 3 8B MLP down, 128 tokens",
     (4096, 4096, 65536): "long k",
 }
-# weights (n, k), as the left operand, that few tokens are multiplied with
+# weights (n, k) as the left operand, multiplied by few tokens
 DECODED = {
     (4096, 4096): "Llama 3 8B attention output",
     (28672, 4096): "Llama 3 8B MLP up and gate, few tokens",
@@ -82,7 +83,7 @@ def _verified(d: torch.dtype) -> tuple[Case, ...]:
         *(_of(24, 36, 40, d, b=x) for x in LAYOUTS),
         *(_of(24, 36, 40, d, batch=3, layout=x) for x in (*LAYOUTS[:1], *LAYOUTS[2:])),
         *(_of(24, 36, 40, d, batch=3, b=x) for x in ("sliced", "transposed", "expanded")),
-        # lines of 16 bytes, in each order, that no tile divides
+        # whole 16-byte lines, in each order, that no tile divides
         *(
             _of(48, 72, 56, d, layout=a, b=b)
             for a in ("contiguous", "permuted")
@@ -100,7 +101,7 @@ CASES = (
     *(c for d in FLOATS for c in _verified(d)),
     *(_of(*mnk, d, b="permuted") for d in FLOATS for mnk in (*FEW_ROWS, *FEW_COLUMNS)),
     *(_of(5, 72, 136, d, b="permuted", values=v) for d in FLOATS for v in ("large", "nan", "inf")),
-    # a k long enough to be shared by eight blocks
+    # a k that is long enough for eight blocks
     *(_of(72, 136, 520, d) for d in (F16, BF16)),
     *(_of(33, 17, 40, F32, tf32=True, b=b) for b in ("contiguous", "permuted")),
     *(_of(s, s, s, BF16, use="bench") for s in SQUARES),
@@ -139,8 +140,8 @@ def inputs(c, device):
 
 
 def _operand(c: Case, shape: tuple[int, ...], layout: str, device: str) -> torch.Tensor:
-    """b of a case, with a layout and values of its own. "transposed" swaps the last two dimensions
-    in memory; "permuted" swaps all, which for two dimensions is the same."""
+    """b of a case, with its own layout and values. "transposed" exchanges the last two dimensions
+    in memory; "permuted" reverses all, which is the same for two dimensions."""
     own = replace(c, shape=shape, values=c.param("b_values", "normal"), layout="contiguous")
     if layout == "transposed":
         turned = (*shape[:-2], shape[-1], shape[-2])
@@ -159,7 +160,7 @@ def stored(t) -> int:
 
 
 def kind(dtype: torch.dtype, tf32: bool) -> str:
-    """What `Cost.products` calls the operands of a product."""
+    """The name of the operands' type in `Cost.products`."""
     return "tf32" if tf32 and dtype == torch.float32 else SHORT[dtype]
 
 
@@ -177,11 +178,12 @@ def _noise(a, b, tf32):
     """The error of the accumulation in float32, for each result.
 
     float32 operands: a chain of k multiply-adds in a register, as in every kernel that keeps a tile
-    of sums there, cuBLAS's for results that fill the machine included. Where results are few,
-    cuBLAS splits k over threads and blocks and errs less: shorter chains are no property of the
-    operator.
-    16-bit operands: tensor cores add several products at a time; a tree's u sqrt(log2 k).
-    Operands rounded to tf32 first err by their own roundoff each, independently.
+    of sums in registers, including cuBLAS's kernels for results that fill the GPU. For few results,
+    cuBLAS divides k among threads and blocks and has a smaller error; but shorter chains are not a
+    property of the operator.
+    16-bit operands: tensor cores add several products at a time; the error of a tree, u sqrt(log2
+    k).
+    Operands that are rounded to tf32 have their own independent roundoff in addition.
     """
     k = a.shape[-1]
     squares = a.double().square() @ b.double().square()
@@ -244,7 +246,7 @@ LINEAR_CASES = (
 
 
 def activated(z, activation: str):
-    """activation(z) without the forms that cancel."""
+    """activation(z), computed without formulas that cancel."""
     if activation == "relu":
         return z.relu()
     if activation == "silu":
@@ -297,7 +299,7 @@ def linear_cost(x, weight, bias, gate, residual, keep, tf32=False, **others):
 
 
 def linear_noise(x, weight, bias, gate, residual, activation, keep, tf32=False):
-    """That of z, times the slope of what follows, and of each step that follows."""
+    """The noise of z times the slope of the following steps, and that of each of these steps."""
     z = x.double() @ weight.double().t()
     of_z = _noise(x, weight.mT, tf32)
     if bias is not None:

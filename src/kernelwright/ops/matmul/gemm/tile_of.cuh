@@ -1,9 +1,10 @@
-// Which tile a block takes, so that blocks that run together read the same rows and columns.
+// The order of tiles, such that blocks that run at the same time read the same rows and columns.
 #pragma once
 
 namespace matmul {
 
-// Which tile of c a block takes: groups of rows of tiles, each from its first column to its last.
+// The tile of c that a block computes: groups of rows of tiles, each from its first column to its
+// last.
 __device__ __forceinline__ int2 tile_of(int block, int down, int across) {
   constexpr int kGroup = 8;
   const int top = block / (kGroup * across) * kGroup, rows = min(kGroup, down - top);

@@ -1,4 +1,4 @@
-"""How operands lie in memory, and the sizes of tiles, for `supports` and plans alike."""
+"""The memory layout of operands, and sizes of tiles, for `supports` and plans."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from typing import NamedTuple
 
 
 class Order(NamedTuple):
-    """How the matrices of an operand lie in memory.
+    """The memory layout of an operand's matrices.
 
     Attributes:
-        name: "kAlongK" where neighbours in memory are neighbours along k, "kAcross" where they are
-            neighbours along m or n, "kAcrossBy16B" where these may be read 16 bytes at a time; as
-            operand.cuh calls them.
-        line: elements from one line of memory to the next.
-        batch: elements from one matrix to the next.
+        name: as in operand.cuh: "kAlongK" if elements are contiguous along k, "kAcross" if they are
+            contiguous along m or n, "kAcrossBy16B" if these can be read 16 bytes at a time.
+        line: elements between lines of memory.
+        batch: elements between matrices.
     """
 
     name: str
@@ -22,9 +21,9 @@ class Order(NamedTuple):
 
 
 def order_of(t, k_dim: int) -> Order | None:
-    """The order of an operand whose dimension along k is `k_dim`; None where neither of its last
-    two dimensions is one of neighbours."""
-    across = -3 - k_dim  # -1 and -2 are each other's
+    """The layout of an operand whose dimension along k is `k_dim`; None if neither of its last two
+    dimensions is contiguous."""
+    across = -3 - k_dim  # the other one of -1 and -2
     batch = t.stride(0) if t.ndim == 3 else 0
     if t.stride(k_dim) == 1 or t.shape[k_dim] == 1:
         return Order("kAlongK", t.stride(across), batch)

@@ -1,4 +1,4 @@
-"""matmul and linear in PyTorch: the sum of products as it is written, and cuBLAS."""
+"""matmul and linear in PyTorch: the sum of products as in the formula, and cuBLAS."""
 
 import torch
 import torch.nn.functional as F
@@ -10,12 +10,12 @@ ACT = {
     "gelu_tanh": lambda z: F.gelu(z, approximate="tanh"),
     "silu": F.silu,
 }
-CHUNK = 1 << 24  # products that are in memory at a time
+CHUNK = 1 << 24  # products in memory at a time
 
 
 def manual(a, b, tf32=False):
-    """Every product as an element of a tensor, then their sums: m n k elements are written and
-    read where m k and k n are needed. Some rows at a time, or they fill the memory."""
+    """Every product as an element of a tensor, then their sums: m n k elements are written and read
+    where m k and k n would suffice. A few rows at a time, so that they fit in memory."""
     wide = torch.promote_types(a.dtype, torch.float32)
     rows = a.to(wide).split(max(1, CHUNK // max(1, b.numel())), -2)
     sums = [(r.unsqueeze(-1) * b.to(wide).unsqueeze(-3)).sum(-2) for r in rows]
@@ -23,7 +23,7 @@ def manual(a, b, tf32=False):
 
 
 def native(a, b, tf32=False):
-    """cuBLAS, which takes operands by their strides where one of the two last is 1."""
+    """cuBLAS, which supports strides if one of the last two is 1."""
     return _precise(tf32, torch.matmul, a, b)
 
 
@@ -40,7 +40,7 @@ def manual_linear(x, weight, bias, gate, residual, activation, keep, tf32=False)
 
 
 def native_linear(x, weight, bias, gate, residual, activation, keep, tf32=False):
-    """cuBLAS with the bias in its epilogue; what follows are kernels of their own."""
+    """cuBLAS with the bias in its epilogue; the other operations are separate kernels."""
     return _linear(_precise(tf32, F.linear, x, weight, bias), gate, residual, activation, keep)
 
 
@@ -60,8 +60,8 @@ def _epilogue(z, gate, residual, activation):
 
 
 def _precise(tf32, product, x, *others):
-    """The product, with float32 operands rounded to tf32 only if `tf32` says so. PyTorch's setting
-    says the same already, unless a rung is called by itself."""
+    """The product, with float32 operands rounded to tf32 only if `tf32` allows it. PyTorch's
+    setting agrees with it, unless a rung is called directly."""
     setting = torch.backends.cuda.matmul
     if x.dtype != torch.float32 or not x.is_cuda or tf32 == (setting.fp32_precision == "tf32"):
         return product(x, *others)

@@ -1,12 +1,12 @@
 """One tile of c per program.
 
-Idea: `cuda_tuned` in 30 lines. A program multiplies blocks of a and b by tl.dot, which becomes
-tensor cores' instructions for 16-bit types and tf32; the compiler copies the blocks of later steps
-ahead, in as many stages as the config says.
-Traffic: a and b once for each row and column of tiles, mostly from L2; c written once.
-Against `native`: any operand order, and in `linear` the whole epilogue, without another kernel.
-Limit: pointers. Each load computes its addresses and masks; and with every tile the pipeline is
-filled and emptied again.
+Idea: `cuda_tuned` in 30 lines. A program multiplies blocks of a and b by tl.dot, which is compiled
+to tensor core instructions for 16-bit types and tf32; the compiler copies the blocks of later steps
+ahead, in as many stages as the config states.
+Traffic: a and b once per row and column of tiles, mostly from L2; c written once.
+Compared with `native`: any operand order, and in `linear` the whole epilogue in the same kernel.
+Limit: addresses. Each load computes its addresses and masks; and for every tile the pipeline is
+filled and drained.
 """
 
 import triton

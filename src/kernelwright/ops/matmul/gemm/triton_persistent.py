@@ -1,10 +1,10 @@
 """One program per multiprocessor, each with many tiles.
 
-Idea: as `triton_block`, with a loop over tiles around the loop along k. Written as one loop, which
-`flatten` asks for, the copies of the next tile's first blocks start before the present tile is
+Idea: as `triton_block`, with a loop over tiles around the loop along k. `flatten` merges them to
+one loop, so that the copies of the next tile's first blocks start before the current tile is
 stored.
 Traffic: as `triton_block`.
-Against `triton_block`: the pipeline is filled once instead of once for each tile, and no program
+Compared with `triton_block`: the pipeline is filled once instead of once per tile, and no program
 waits for the launch of another.
 Limit: as there, addresses and masks; tensor descriptors (TMA) would compute them in hardware.
 """
@@ -48,6 +48,6 @@ def plan_linear(gpu, config, x, weight, bias, gate, residual, activation, keep, 
 
 
 def _staged(config, operand):
-    """float32 results leave through as much shared memory as a stage takes and more, while the next
-    tile's blocks arrive: there is room for two stages."""
+    """float32 results are stored through more shared memory than a stage needs, while the blocks of
+    the next tile arrive: there is room for two stages."""
     return {**config, "stages": 2} if operand.itemsize == 4 else config

@@ -1,5 +1,5 @@
-"""What the Triton rungs share: which tile a program takes, its sums of products, the epilogue, and
-the arguments of both kernels."""
+"""Shared by the Triton rungs: the order of tiles, the sums of products, the epilogue, and the
+arguments of both kernels."""
 
 import triton
 import triton.language as tl
@@ -11,12 +11,12 @@ from kernelwright.ops._triton.math import gelu_erf, gelu_tanh
 
 from .tiling import order_of
 
-GROUP = tl.constexpr(8)  # rows of tiles that are gone through column by column, for L2's sake
+GROUP = tl.constexpr(8)  # rows of tiles that are processed column by column, for reuse in L2
 
 
 @triton.jit
 def tile_of(tile, m, n, ROWS: tl.constexpr, COLS: tl.constexpr):
-    """(row, column, place in the batch) of tile number `tile`, counted in tiles."""
+    """(row, column, batch index) of tile number `tile`, in units of tiles."""
     down, across = tl.cdiv(m, ROWS), tl.cdiv(n, COLS)
     nth, tile = tile // (down * across), tile % (down * across)
     top = tile // (GROUP * across) * GROUP
@@ -31,8 +31,8 @@ def sums_of(
     A_ALONG_K: tl.constexpr, B_ALONG_K: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The products of a tile of rows and columns, summed in float32. An operand's lines of memory
-    lie along k or across it."""
+    """The products of a tile of rows and columns, summed in float32. The lines of memory of an
+    operand are along k or across it."""
     i = tl.arange(0, DEPTH)
     if A_ALONG_K:
         a_ptr += row[:, None].to(tl.int64) * a_line + i[None, :]
@@ -63,7 +63,8 @@ def finished(
     ACTIVATION: tl.constexpr, BIAS: tl.constexpr, GATE: tl.constexpr, RESIDUAL: tl.constexpr,
     KEEP: tl.constexpr,
 ):  # fmt: skip
-    """activation(z + bias) * gate + residual, without absent operands. KEEP: store z + bias."""
+    """activation(z + bias) * gate + residual, without absent operands. KEEP: also store z +
+    bias."""
     dtype = y_ptr.dtype.element_ty
     at = row[:, None].to(tl.int64) * n + col[None, :]
     if BIAS:
@@ -71,7 +72,7 @@ def finished(
     if KEEP:
         tl.store(z_ptr + at, z.to(dtype), mask=inside)
     if ACTIVATION == "relu":
-        z = tl.where(z < 0, 0.0, z)  # NaN stays
+        z = tl.where(z < 0, 0.0, z)  # NaN remains NaN
     elif ACTIVATION == "gelu":
         z = gelu_erf(z, dtype)
     elif ACTIVATION == "gelu_tanh":
@@ -85,12 +86,12 @@ def finished(
     tl.store(y_ptr + at, z.to(dtype), mask=inside)
 
 
-#: Of a product: an epilogue of nothing.
+#: The epilogue of a plain product.
 NOTHING = {"ACTIVATION": "none", "BIAS": False, "GATE": False, "RESIDUAL": False, "KEEP": False}
 
 
 def planned(kernel, config, tf32, a, b, programs=None) -> Plan:
-    """A product: a program for each tile of c, or `programs` for all."""
+    """The plan of a product: one program per tile of c, or `programs` for all."""
     return _planned(kernel, config, tf32, a, b, -2, ("a", "b", "c", *"aaaa"), NOTHING, programs)
 
 

@@ -1,5 +1,5 @@
-"""Launches of the CUDA rungs. cuda_grouped.cu lies beside the headers of Hopper's products that it
-is made of."""
+"""Launches of the CUDA rungs. cuda_grouped.cu is in the folder of the Hopper headers that it
+includes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kernelwright.ops.matmul.gemm.hopper_tiling import multiplying
 
 from .heuristics import TILE, operands
 
-ROW = 128  # bytes of a slice's row
+ROW = 128  # bytes per row of a slice
 
 
 def mma(gpu, config, a, b, offsets):
@@ -41,7 +41,7 @@ def wgmma_swiglu(gpu, config, a, b, offsets):
 
 
 def _grouped(gpu, config, a, b, out: str, n: int, swiglu: bool) -> Plan:
-    """`n`: columns of the result, of which a tile with a gate has half as many."""
+    """`n`: columns of the result; with a gate, a tile has half as many columns of it."""
     (rows, k), groups = a.shape, b.shape[0]
     of_a, of_b = operands(a, b)
     wide = config["bn"] // 2 if swiglu else config["bn"]
@@ -57,7 +57,7 @@ def _grouped(gpu, config, a, b, out: str, n: int, swiglu: bool) -> Plan:
         config["boxes"], multiplying(config), of_b.k_major, swiglu,
     )  # fmt: skip
     cols = cdiv(n, wide)
-    tiles = (cdiv(rows, config["bm"]) + groups) * cols  # at most: groups share no tile
+    tiles = (cdiv(rows, config["bm"]) + groups) * cols  # an upper bound: tiles do not span groups
     numbers = (groups, n, cols, cdiv(k, SLICE), bytes_a + bytes_b)
     args = (map_a, map_b, _result_map(out, result), out, "offsets", *map(i32, numbers))
     threads = (1 + multiplying(config)) * 128

@@ -1,12 +1,12 @@
 // Groups of rows, each multiplied by its own matrix: tiles of 64 x 64 on tensor cores.
 //
-// Idea: a group has as many rows of tiles as its rows fill; no more than rows / 64 of all and one
-// for each group. So many are launched, and each block adds up the groups' tiles until it finds its
-// own, or that there is none. Both operands lie along k: a lane reads 16 bytes of a row, 8
-// neighbours of k, in place of four pieces of 4 bytes, in the same order for both.
-// Traffic: a matrix once for 64 rows of its group, a row once for 64 columns, mostly from L2.
-// Against a loop over groups: one launch, and no group waits for another to end.
-// Limit: mma.sync, and tiles so small that shared memory is read 1/16 as often as multiplied.
+// Idea: the number of rows of tiles is at most rows / 64 of all groups plus one per group. That
+// many are launched; each block adds up the tiles of the groups until it finds its own, or that it
+// has none. Both operands are contiguous along k: a lane reads 16 bytes of a row, 8 consecutive
+// elements along k, instead of four pieces of 4 bytes, in the same order for both operands.
+// Traffic: a matrix once per 64 rows of its group, a row once per 64 columns, mostly from L2.
+// Compared with a loop over groups: one launch, and no group waits for another to end.
+// Limit: mma.sync, and small tiles, for which shared memory is read often.
 #include "../gemm/mma.cuh"
 #include "kw/async.cuh"
 
@@ -17,7 +17,7 @@ __device__ __forceinline__ int place(int row, int unit) {
   return row * (kSlice * 2) + 16 * (unit ^ (row & 1) << 2);
 }
 
-// Start copying 64 rows, of which `rows` are inside, by 64 of k, of which `deep` are.
+// Starts copying 64 rows, of which `rows` are inside, by 64 elements along k, of which `deep` are.
 template <typename T>
 __device__ __forceinline__ void copy(char *shared, const T *from, long long line, int rows,
                                      int deep) {
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
   int slot = 0;
   for (int first = 0; first < k; first += kSlice) {
     kw::copy_async_wait_all_but<kStages - 2>();
-    __syncthreads();  // this slice is there, and all threads are done with the one before it
+    __syncthreads();  // this slice has arrived, and no thread uses the previous one
     start((slot + kStages - 1) % kStages, first + (kStages - 1) * kSlice);
     const auto load = [&](int operand, int row, int step) {
       return *reinterpret_cast<const uint4 *>(tiles[slot][operand] +

@@ -1,5 +1,6 @@
-"""Derivatives of grouped products. That by the input is a grouped product by the transposed
-matrices; that by the matrices is a product for each group, whose rows are what is summed over."""
+"""Derivatives of grouped products. The derivative with respect to the input is a grouped product
+with transposed matrices; that with respect to the matrices is one product per group, summed over
+its rows."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from . import ladder
 
 
 def _wants(*tensors: torch.Tensor) -> bool:
-    """Whether autograd or a transform of torch.func has to see a call."""
+    """Whether a call must be visible to autograd or to a transform of torch.func."""
     if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
         return True
     return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
@@ -25,7 +26,7 @@ def product(a, b, offsets):
 
 
 def swiglu(a, b, offsets):
-    """Where a gradient is wanted, both halves of the product are kept for it."""
+    """If a gradient is needed, both halves of the product are saved for it."""
     if _wants(a, b):
         gate, up = product(a, b, offsets).chunk(2, -1)
         return gated(gate, up)
@@ -94,7 +95,7 @@ _of_matrices.register_autograd(_matrices_backward, setup_context=_keep)
 
 
 def _taken(t: torch.Tensor) -> bool:
-    """Whether PyTorch's grouped product takes an operand whose rows are summed over."""
+    """Whether PyTorch's grouped product supports an operand whose rows are summed over."""
     if not t.is_cuda or t.dtype != torch.bfloat16 or torch.cuda.get_device_capability()[0] < 9:
         return False
     return t.numel() > 0 and t.stride(1) == 1 and t.stride(0) % 8 == 0 and t.data_ptr() % 16 == 0

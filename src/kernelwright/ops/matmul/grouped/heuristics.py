@@ -1,5 +1,5 @@
-"""Which rung takes a grouped product, and with which launch parameters. Imports no kernel language.
-The configs' numbers are those of the Hopper rungs of matmul (gemm/hopper_tiling.py)."""
+"""Which rung handles a grouped product, and its launch parameters. Imports no kernel language. The
+numbers of the configs are those of the Hopper rungs of matmul (gemm/hopper_tiling.py)."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def fits_wgmma(gpu, a, b, offsets):
 
 
 def operands(a, b) -> tuple[Matrix, Matrix]:
-    """a as rows of k, b as a batch of n rows of k, in either order of memory."""
+    """a as rows along k, b as a batch of n rows along k, in either memory order."""
     of_a, of_b = matrix("a", a), matrix("b", transposed(b))
     assert isinstance(of_a, Matrix) and isinstance(of_b, Matrix), (of_a, of_b)
     return of_a, of_b
 
 
 def choose(gpu, a, b, offsets):
-    """Tiles as high as the mean group fills."""
+    """Tiles of the height that the mean group fills."""
     rows, n = a.shape[0], b.shape[2]
     if rows <= TILE * offsets.shape[0]:
         return CONFIGS[2]
@@ -86,7 +86,7 @@ def order_swiglu(gpu, a, b, offsets):
 
 
 def bucket(a, b, offsets):
-    """dtype, the order of b, and sizes by powers of two."""
+    """Key of a call in the tuned table: dtype, the order of b, and sizes by powers of two."""
     sizes = (offsets.shape[0], a.shape[0], b.shape[2], a.shape[1])
     along = "k" if b.stride(1) == 1 else "n"
     return "/".join((kind(a.dtype), along, *(str(1 << max(s - 1, 0).bit_length()) for s in sizes)))

@@ -1,4 +1,4 @@
-"""The ladders of grouped products, from the bottom up."""
+"""The ladders of grouped products, from the slowest rung to the fastest."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""grouped_mm: the mathematics. Rows of a in groups, each group times a matrix of its own.
+"""grouped_mm: the mathematics. The rows of a are in groups; each group is multiplied by its own
+matrix.
 
-`grouped_swiglu` is the first half of a mixture of experts' layer: silu(a g) (a u) of each group,
+`grouped_swiglu` is the first half of a mixture-of-experts layer: silu(a g) (a u) for each group,
 where g and u are the halves of its matrix.
 """
 
@@ -53,7 +54,7 @@ SWIGLU_CASES = tuple(c for c in CASES if c.param("along") == "k" and c.param("n"
 
 
 def ends(c: Case, device: str) -> torch.Tensor:
-    """Where groups end: at random, the last at the last row. Some may be empty."""
+    """Random ends of groups, of which the last is the last row. Some groups may be empty."""
     count, rows = c.param("groups"), c.shape[0]
     if device == "meta":
         return torch.empty(count, dtype=torch.int32, device=device)
@@ -95,7 +96,7 @@ def noise(a, b, offsets):
 
 
 def _noise(a, b, offsets):
-    """That of matmul: a chain of k multiply-adds for float32, a tree for 16-bit operands."""
+    """As for matmul: a chain of k multiply-adds for float32, a tree for 16-bit operands."""
     k = a.shape[1]
     squares = reference(a.double().square(), b.double().square(), offsets)
     if a.dtype != F32:
@@ -132,7 +133,7 @@ def swiglu_cost(a, b, offsets):
 
 
 def swiglu_noise(a, b, offsets):
-    """That of both products, times what each is multiplied by, and a rounding of each step."""
+    """The noise of both products, each times its factor, and the rounding error of each step."""
     gate, up = reference(a.double(), b.double(), offsets).chunk(2, -1)
     of_gate, of_up = _noise(a, b, offsets).chunk(2, -1)
     h = _activations.silu(gate)

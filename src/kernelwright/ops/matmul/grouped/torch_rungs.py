@@ -1,4 +1,4 @@
-"""grouped_mm and grouped_swiglu in PyTorch: a loop over groups, and its own grouped product."""
+"""grouped_mm and grouped_swiglu in PyTorch: a loop over groups, and its grouped product."""
 
 import itertools
 
@@ -7,14 +7,14 @@ import torch.nn.functional as F
 
 
 def manual(a, b, offsets):
-    """A product for each group. The host has to know where groups end, so it waits for the GPU."""
+    """One product per group. The host needs the ends of the groups, so it waits for the GPU."""
     wide = torch.promote_types(a.dtype, torch.float32)
     return _loop(a.to(wide), b.to(wide), offsets).to(a.dtype)
 
 
 def native(a, b, offsets):
-    """PyTorch's grouped product where it takes the operands, bfloat16 with lines of multiples of 16
-    bytes on a GPU; else a loop over groups."""
+    """PyTorch's grouped product if it supports the operands: bfloat16, with lines of multiples of
+    16 bytes, on a GPU. Otherwise a loop over groups."""
     if _taken(a, b):
         return torch._grouped_mm(a, b, offs=offsets)
     return _loop(a, b, offsets)
@@ -47,7 +47,8 @@ def _taken(a, b) -> bool:
 
 
 def _even(t) -> bool:
-    """One of the last two dimensions is contiguous, the other strides are multiples of 16 bytes."""
+    """Whether one of the last two dimensions is contiguous and the other strides are multiples of
+    16 bytes."""
     *outer, down, across = t.stride()
     rows, cols = t.shape[-2:]
     lines = (down, cols) if across == 1 else (across, rows)

@@ -1,12 +1,13 @@
-// Tensor cores for up to 64 rows, a weight of 4 or 8 bits.
+// Tensor cores for at most 64 rows, with weights of 4 or 8 bits.
 //
-// Idea: the kernel for few rows with another weight: integers come into shared memory as they are,
-// 4 or 8 bits each, and become 16-bit operands in the registers of the lane that multiplies them:
-// a mask and an addition for two of 4 bits. Zero points are subtracted there, which is exact;
-// scales multiply the sums of a group, in float32, once for 128 products.
-// Traffic: a quarter or half of a 16-bit weight, and 4 bytes for each group.
-// Against `cuda_warp`: tensor cores multiply, and x is read once for 128 rows of the weight.
-// Limit: up to 16 rows DRAM, then conversions and, with 64 rows, shared memory.
+// Idea: the kernel for few rows with another type of weight: integers of 4 or 8 bits are copied to
+// shared memory unchanged and converted to 16-bit operands in the registers of the lane that
+// multiplies them: one mask and one addition per two 4-bit values. Zero points are subtracted
+// there, which is exact; scales are applied to the sums of a group, in float32, once per 128
+// products.
+// Traffic: a quarter or half of a 16-bit weight, and 4 bytes per group.
+// Compared with `cuda_warp`: tensor cores multiply, and x is read once per 128 rows of the weight.
+// Limit: DRAM bandwidth up to 16 rows, then conversions and, with 64 rows, shared memory.
 #include "../gemm/few_rows/few_rows.cuh"
 #include "result.cuh"
 #include "integers.cuh"

@@ -1,11 +1,12 @@
-// Tensor cores for up to 64 rows, a weight of 4 or 8 bits, k shared by a cluster.
+// Tensor cores for at most 64 rows, weights of 4 or 8 bits; a cluster divides k.
 //
 // Idea: gemm/few_rows/clustered.cuh with integers: the 16 bytes that a lane copies are 32 or 16
-// values of a row, which it makes operands of in its registers, the same way as `cuda_few_rows`.
-// Traffic: a quarter or half of a 16-bit weight, and 4 bytes for each group; x once for a cluster.
-// Against `cuda_few_rows`: no barrier for each 8 KiB of the weight, x stays in shared memory, and
+// values of a row, which it converts to operands in its registers, in the same way as
+// `cuda_few_rows`.
+// Traffic: a quarter or half of a 16-bit weight, and 4 bytes per group; x once per cluster.
+// Compared with `cuda_few_rows`: no barrier per 8 KiB of the weight, x stays in shared memory, and
 // partial sums do not go through global memory.
-// Limit: up to 16 rows DRAM and the launch, then tensor cores by mma.sync.
+// Limit: DRAM bandwidth and the launch up to 16 rows, then tensor cores with mma.sync.
 #include "../gemm/few_rows/clustered.cuh"
 #include "lane_integers.cuh"
 #include "result.cuh"

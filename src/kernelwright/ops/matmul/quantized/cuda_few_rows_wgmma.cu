@@ -1,11 +1,12 @@
-// Hopper's tensor cores for up to 64 rows, a weight of 4 or 8 bits, k shared by a cluster.
+// Hopper's tensor cores for at most 64 rows, weights of 4 or 8 bits; a cluster divides k.
 //
 // Idea: as `cuda_few_rows_cluster`, with wgmma: 64 rows of the weight are the left operand, which
-// four warps make of integers in their registers, and x the right one, which the tensor cores read
-// from shared memory by themselves. The next step's integers become operands meanwhile.
-// Traffic: as before; x crosses shared memory once for 64 rows of the weight instead of 16 or 32.
-// Against `cuda_few_rows_cluster`: tensor cores at their full rate, no loads of x.
-// Limit: shared memory, which holds an eighth of x; up to 64 rows of 8,192.
+// four warps convert from integers in their registers; x is the right operand, which the tensor
+// cores read from shared memory. The integers of the next step are converted in the meantime.
+// Traffic: as before; x is read from shared memory once per 64 rows of the weight, not 16 or 32.
+// Compared with `cuda_few_rows_cluster`: tensor cores at their full rate, no loads of x to
+// registers.
+// Limit: shared memory, which must hold an eighth of x; at most 64 rows of 8,192.
 #include "../gemm/few_rows/hopper/clustered_wgmma.cuh"
 #include "lane_integers.cuh"
 #include "result.cuh"

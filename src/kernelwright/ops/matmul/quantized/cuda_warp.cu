@@ -1,17 +1,18 @@
 // One warp per row of the weight, which is converted to float32 in registers.
 //
-// Idea: a lane loads 16 bytes of integers, 32 of 4 bits or 16 of 8, and multiplies each, less its
-// zero point, with the same place of every row of x. A group's sum is scaled once.
-// Traffic: the integers once, 512 bytes side by side for each load of a warp; x, four or eight
-// times as many bytes, once for each row of the weight, out of L1.
-// Against `native`: no weight of 16 bits is written to memory and read again.
-// Limit: instructions. Each integer is taken out of its word, converted and multiplied by itself.
+// Idea: a lane loads 16 bytes of integers, 32 of 4 bits or 16 of 8, and multiplies each, minus its
+// zero point, by the same position of every row of x. The sum of a group is scaled once.
+// Traffic: the integers once, 512 contiguous bytes per load of a warp; x, which has four or eight
+// times as many bytes, once per row of the weight, from L1.
+// Compared with `native`: no 16-bit weight is written to memory and read again.
+// Limit: instructions. Each integer is extracted from its word, converted and multiplied
+// individually.
 #include "../gemm/few_rows/dot.cuh"
 #include "result.cuh"
 
 constexpr int kWarps = 8, kGroup = 128;
 
-// Value i of 16 bytes: see weights.py for the order of nibbles.
+// Value i of 16 bytes; weights.py defines the order of nibbles.
 template <int BITS> __device__ __forceinline__ float value(const unsigned (&words)[4], int i) {
   if constexpr (BITS == 8) return static_cast<float>(words[i / 4] >> i % 4 * 8 & 255);
   return static_cast<float>(words[i / 8] >> (i % 8 / 2 * 4 + i % 2 * 16) & 15);

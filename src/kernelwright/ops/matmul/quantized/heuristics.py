@@ -1,4 +1,4 @@
-"""Which rung takes a product with a quantized weight, and with which launch parameters. Imports no
+"""Which rung handles a product with a quantized weight, and its launch parameters. Imports no
 kernel language."""
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ def _fits(x, packed, scales, bias, bits, most: int) -> str | None:
 
 
 def order(gpu, x, packed, scales, bias, bits):
-    """Of 4 bits, on an H200: up to 4 rows cuda_few_rows_cluster was 1.1 to 1.4 times as fast as
-    cuda_few_rows, up to 32 rows cuda_few_rows_wgmma 1.1 to 1.3 times; neither has a proof from a
-    GPU yet."""
+    """With 4 bits, on an H200: up to 4 rows cuda_few_rows_cluster was 1.1 to 1.4 times as fast as
+    cuda_few_rows, and up to 32 rows cuda_few_rows_wgmma 1.1 to 1.3 times; neither has a proof from
+    a GPU yet."""
     return ("cuda_few_rows",)
 
 
 def bucket(x, packed, scales, bias, bits):
-    """dtype, bits, and sizes by powers of two."""
+    """Key of a call in the tuned table: dtype, bits, and sizes by powers of two."""
     sizes = (x.shape[0], packed.shape[0], x.shape[1])
     powers = (str(1 << max(s - 1, 0).bit_length()) for s in sizes)
     return "/".join((kind(x.dtype), str(bits), *powers))

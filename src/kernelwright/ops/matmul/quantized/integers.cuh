@@ -1,8 +1,9 @@
 // Weights of 4 and 8 bits for few_rows.cuh, in groups of 128 along k: a slice is one group.
 //
-// Shared memory holds a slice's integers as they lie in memory, then each row's scale and zero
-// point. A lane's 32 of k are neighbours, 8 for each of four steps, so x is taken in that order.
-// Values become operands less their zero point, which is exact in 16 bits; their sums are scaled.
+// Shared memory holds the integers of a slice in the order of global memory, followed by the scale
+// and the zero point of each row. A lane's 32 elements along k are adjacent, 8 for each of four
+// steps, so x is read in this order. Values are converted to operands after subtraction of their
+// zero point, which is exact in 16 bits; their sums are scaled.
 #pragma once
 #include "../gemm/few_rows/weights.cuh"
 #include "kw/async.cuh"
@@ -21,7 +22,7 @@ template <typename T> __device__ __forceinline__ typename kw::Pair<T>::type pair
   return pair;
 }
 
-// x & mask | bits in one instruction, which takes one constant only.
+// x & mask | bits in one instruction, which can have only one constant.
 __device__ __forceinline__ unsigned masked(unsigned x, unsigned mask, unsigned bits) {
 #ifdef __CUDA_ARCH__
   unsigned y;
@@ -32,13 +33,13 @@ __device__ __forceinline__ unsigned masked(unsigned x, unsigned mask, unsigned b
 #endif
 }
 
-// Four pairs of 16-bit values, v0 v1, v2 v3, ..., of eight nibbles; less the zero point.
+// Four pairs of 16-bit values, v0 v1, v2 v3, ..., from eight nibbles, minus the zero point.
 template <typename T> struct FourBits {
-  // These bits and a small integer in the lowest ones are kOffset more than the integer.
+  // A number with these bits and a small integer in the lowest ones is kOffset plus the integer.
   static constexpr unsigned kBits = matmul::kIsHalf<T> ? 0x64006400 : 0x43004300;
   typename kw::Pair<T>::type zero;
 
-  // `meta`: scale and zero point. kBits is the offset itself, and adding the zero point is exact.
+  // `meta`: scale and zero point. kBits is the offset itself; adding the zero point is exact.
   __device__ __forceinline__ explicit FourBits(unsigned meta)
       : zero(__hadd2(pair_of<T>(meta >> 16 | (meta & 0xffff0000u)), pair_of<T>(kBits))) {}
   __device__ __forceinline__ unsigned pair(unsigned word, int i) const {
@@ -49,9 +50,9 @@ template <typename T> struct FourBits {
   }
 };
 
-// The same of eight bytes. In float32, since bfloat16 has no room for an offset above 255.
+// The same for eight bytes. In float32, since bfloat16 cannot represent an offset above 255.
 template <typename T> struct EightBits {
-  float zero;  // and 2^23, whose bits are 0x4b000000
+  float zero;  // plus 2^23, whose bits are 0x4b000000
 
   __device__ __forceinline__ explicit EightBits(unsigned meta)
       : zero(8388608.0f + kw::to_float2(pair_of<T>(meta)).y) {}
@@ -72,7 +73,7 @@ template <typename T, int BITS> struct Quantized {
   static constexpr int kBytes = kIntegers + kRows * 4;
   static_assert(sizeof(T) == 2, "a scale and a zero point are 4 bytes");
   const unsigned char *packed;
-  const T *scales;  // of (groups, n, 2)
+  const T *scales;  // shape (groups, n, 2)
   int n, k;
 
   static __device__ __forceinline__ int place(int row, int unit) {
@@ -80,8 +81,8 @@ template <typename T, int BITS> struct Quantized {
   }
   static __device__ __forceinline__ int unit_of_x(int unit) { return unit % 4 * 4 + unit / 4; }
 
-  // What a thread copies: a unit of every (kThreads / kUnits)-th row, slice after slice, and the
-  // scale of a row.
+  // The data that a thread copies: a unit of every (kThreads / kUnits)-th row, slice after slice,
+  // and the scale of one row.
   struct Cursor {
     const unsigned char *p;
     long long step;
@@ -117,9 +118,9 @@ template <typename T, int BITS> struct Quantized {
             own < n};
   }
 
-  // What a lane multiplies: of 32 rows from `row` on and half of the slice.
+  // The data that a lane multiplies: of 32 rows from `row` on, and of half the slice.
   struct Lane {
-    int at, meta;  // of its integers, of its scale and zero point
+    int at, meta;  // positions of its integers, and of its scale and zero point
     __device__ __forceinline__ Lane(int row, int half) {
       const int lane = threadIdx.x % 32, q = lane % 4;
       at = kept(place(row + lane / 4, BITS == 4 ? q : 2 * q + half) + (BITS == 4 ? 8 * half : 0));
@@ -131,7 +132,7 @@ template <typename T, int BITS> struct Quantized {
     __device__ __forceinline__ float scale(const char *shared, int down) const {
       return kw::to_float2(pair_of<T>(of_row(shared, down))).x;
     }
-    // 16 rows, the first (t = 0) or the second.
+    // Loads 16 rows, the first (t = 0) or the second (t = 1).
     __device__ __forceinline__ void load(Fragments &of, const char *shared, int t) const {
       steps(of.low, shared, 16 * t);
       steps(of.high, shared, 16 * t + 8);

@@ -1,7 +1,8 @@
 // Weights of 4 and 8 bits for clustered.cuh, in groups of 128 along k: a step is SPAN groups.
 //
-// A lane's 32 of a group of a row are neighbours for 4 bits, two times 16 neighbours for 8. Values
-// become operands less their zero point, which is exact in 16 bits; a group's sums are scaled.
+// A lane's 32 elements of a group of a row are adjacent with 4 bits, and twice 16 adjacent elements
+// with 8. Values are converted to operands after subtraction of their zero point, which is exact in
+// 16 bits; the sums of a group are scaled.
 #pragma once
 #include "../gemm/few_rows/lanes.cuh"
 #include "integers.cuh"
@@ -13,7 +14,7 @@ template <typename T, int BITS, int SPAN> struct IntegerLanes {
   static constexpr int kOfX = 4 * SPAN;
   static_assert(sizeof(T) == 2, "a scale and a zero point are 4 bytes");
   const unsigned char *packed;
-  const T *scales;  // of (groups, n, 2)
+  const T *scales;  // shape (groups, n, 2)
   int n, k;
 
   __device__ __forceinline__ const char *at(int row, int depth) const {
@@ -36,14 +37,14 @@ template <typename T, int BITS, int SPAN> struct IntegerLanes {
     return kw::to_float2(pair_of<T>(meta)).x;
   }
 
-  // Unit `unit` of a step of x is the one that lanes q multiply in turn `turn`.
+  // The turn in which lanes q multiply unit `unit` of a step of x.
   static __device__ __forceinline__ int turn(int unit) {
     return unit / 16 * 4 + (BITS == 4 ? unit % 4 : unit % 16 / 8 * 2 + unit % 2);
   }
   static __device__ __forceinline__ int q(int unit) {
     return BITS == 4 ? unit % 16 / 4 : unit % 8 / 2;
   }
-  // The reverse, within a group.
+  // The inverse, within a group.
   static __device__ __forceinline__ int unit(int turn, int q) {
     return BITS == 4 ? 4 * q + turn : turn / 2 * 8 + 2 * q + turn % 2;
   }

@@ -1,4 +1,4 @@
-"""quantized_linear in PyTorch's own kernels: imported only to time it."""
+"""Peers of quantized_linear: PyTorch's own kernels; imported only for timing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TILES = 8  # inner tiles along k of PyTorch's layout
 
 
 def _int4pack(x, packed, scales, bias, bits):
-    """torch._weight_int4pack_mm: (v - 8) scale + zero, with a zero of its own meaning."""
+    """torch._weight_int4pack_mm: (v - 8) scale + zero, where zero has a different meaning."""
     if bits != 4 or bias is not None or x.dtype != torch.bfloat16:
         raise ValueError("it takes 4 bits, bfloat16, and no bias")
     v = values_of(packed, 4)

@@ -1,6 +1,7 @@
 """quantized_linear: the mathematics. y = x w^T + bias, with a weight of 4 or 8 bits.
 
-w = (v - zero) scale: v are unsigned integers, `zero` and `scale` belong to groups of 128 along k.
+w = (v - zero) scale, where v are unsigned integers; `zero` and `scale` belong to groups of 128
+along k.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ CASES = (
         for (n, k), label in DECODED.items()
         for bits in (4, 8)
         for m in (16, 64)
-        if m * k > 2**16  # cases of a smaller x are emulated, whatever the weight
+        if m * k > 2**16  # cases with a small x are emulated, for any weight
     ),
     _of(2**24 + 1, 8, 128, BF16, 4, use="big"),
 )
@@ -88,8 +89,8 @@ def cost(x, packed, scales, bias, bits):
 
 
 def noise(x, packed, scales, bias, bits):
-    """That of the sums, as for `matmul`, and the rounding of each weight to the operands' dtype,
-    which PyTorch makes."""
+    """The noise of the sums, as in `matmul`, and the rounding error of each weight in the dtype of
+    the operands, which occurs in PyTorch."""
     k = x.shape[1]
     w = dequantized(packed, scales.double(), bits, torch.float64)
     squares = x.double().square() @ w.square().t()

@@ -1,9 +1,10 @@
-"""Weights of 4 and 8 bits: how they lie in memory, how they are made, and other libraries' layouts.
+"""Weights of 4 and 8 bits: their memory layout, how they are computed, and the layouts of other
+libraries.
 
-A row of k weights is cut into groups of 128; weight = (v - zero) scale, with v and zero in
-[0, 2**bits). Of 8 bits, v are bytes in their order. Of 4 bits, eight neighbours v0 ... v7 share
-four bytes, as nibbles from the lowest: v0 v2 v4 v6 v1 v3 v5 v7. So a mask of 0x000f000f takes two
-neighbours out of a 32-bit word, one in each half, after shifts by 0, 4, 8 and 12.
+A row of k weights is divided into groups of 128; weight = (v - zero) scale, with v and zero in [0,
+2**bits). With 8 bits, v are bytes in order. With 4 bits, eight consecutive values v0 ... v7 share
+four bytes, as nibbles from the lowest: v0 v2 v4 v6 v1 v3 v5 v7. After a shift by 0, 4, 8 or 12, a
+mask of 0x000f000f therefore extracts two consecutive values from a 32-bit word, one in each half.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 from kernelwright.contract import arguments
 
 GROUP = 128
-ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # of eight neighbours in four bytes
+ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # of eight consecutive values in four bytes
 #: Column of each nibble, from the lowest, in AWQ's words of eight columns.
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
@@ -67,8 +68,8 @@ def quantize(
 
 
 def quantized(w: torch.Tensor, bits: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """(packed, scales) of a weight. Zero is among the values of each group, and the values are
-    rounded for the scale as it is stored."""
+    """(packed, scales) of a weight. Zero is one of the values of each group, and values are rounded
+    for the scale as it is stored."""
     n, k = w.shape
     most = 2**bits - 1
     groups = w.float().view(n, k // GROUP, GROUP)
@@ -83,7 +84,7 @@ def quantized(w: torch.Tensor, bits: int, dtype: torch.dtype) -> tuple[torch.Ten
 
 
 def packed_of(v: torch.Tensor, bits: int) -> torch.Tensor:
-    """Values (N, K), uint8, as they lie in memory."""
+    """Values (N, K), uint8, in their memory layout."""
     if bits == 8:
         return v.contiguous()
     n, k = v.shape
@@ -92,7 +93,7 @@ def packed_of(v: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def values_of(packed: torch.Tensor, bits: int) -> torch.Tensor:
-    """The reverse of `packed_of`."""
+    """The inverse of `packed_of`."""
     if bits == 8:
         return packed
     n, half = packed.shape
@@ -124,8 +125,8 @@ def read_awq(qweight: torch.Tensor, qzeros: torch.Tensor, scales: torch.Tensor) 
     Source: AutoAWQ's WQLinear_GEMM.
 
     Raises:
-        TypeError: an argument is no tensor of the right kind.
-        ValueError: shapes do not fit, or groups are not of 128.
+        TypeError: an argument is not a tensor of the right kind.
+        ValueError: shapes do not fit, or the group size is not 128.
     """
     _, groups = _shapes(qweight, qzeros, scales, qweight.shape[0])
     back = [AWQ_ORDER.index(i) for i in range(8)]
@@ -146,14 +147,14 @@ def read_gptq(
         qweight: shape (K * bits / 32, N), int32: neighbours along k in each word.
         qzeros: shape (K / 128, N * bits / 32), int32: zero points less one, along N.
         scales: shape (K / 128, N).
-        g_idx: shape (K,): the group of each k. Groups of 128 in order only: a weight whose columns
-            were reordered by activation ("desc_act") is refused.
+        g_idx: shape (K,): the group of each k. Only consecutive groups of 128 are supported: a
+            weight whose columns were reordered by activation ("desc_act") is refused.
 
     Source: GPTQModel's QuantLinear, Frantar et al., arXiv:2210.17323.
 
     Raises:
-        TypeError: an argument is no tensor of the right kind.
-        ValueError: shapes do not fit, or groups are not 128 neighbours in order.
+        TypeError: an argument is not a tensor of the right kind.
+        ValueError: shapes do not fit, or groups are not 128 consecutive elements.
     """
     for name, t in (("qweight", qweight), ("qzeros", qzeros)):
         arguments.tensor(name, t)
@@ -176,7 +177,7 @@ def read_gptq(
 def _shapes(
     qweight: torch.Tensor, qzeros: torch.Tensor, scales: torch.Tensor, k: int, bits: int = 4
 ) -> tuple[int, int]:
-    """(k, groups), after checks."""
+    """(k, groups), after checks of the shapes."""
     for name, t in (("qweight", qweight), ("qzeros", qzeros)):
         arguments.tensor(name, t)
         if t.dtype != torch.int32 or t.ndim != 2:
@@ -194,7 +195,7 @@ def _shapes(
 
 
 def _unpacked(words: torch.Tensor, bits: int) -> torch.Tensor:
-    """Values of int32 words, from the lowest bits: one more dimension."""
+    """The values in int32 words, from the lowest bits on, in one more dimension."""
     shifts = torch.arange(0, 32, bits, dtype=torch.int32, device=words.device)
     return words.unsqueeze(-1) >> shifts & 2**bits - 1
 

@@ -103,15 +103,15 @@ def _kind(a, b, scale_a, scale_b) -> str:
 
 
 def quantize_fp8(input: torch.Tensor, per: str = "tensor") -> tuple[torch.Tensor, torch.Tensor]:
-    """A matrix as float8_e4m3fn values and scales, whose product approximates the input.
+    """Convert a matrix to float8_e4m3fn values and scales, whose product approximates the input.
 
     Source: the largest magnitude of each group becomes 448, as in NVIDIA's Transformer Engine
     ("current scaling").
 
     Args:
         input: shape (M, K).
-        per: "tensor": one scale, of shape (1, 1). "row": one for each row, (M, 1). "block": for
-            1 x 128 elements, (M, ceil(K / 128)). "tile": for 128 x 128 elements of a weight,
+        per: "tensor": one scale, of shape (1, 1). "row": one per row, (M, 1). "block": one per 1 x
+            128 elements, (M, ceil(K / 128)). "tile": one per 128 x 128 elements of a weight,
             (ceil(M / 128), ceil(K / 128)).
 
     Returns:

@@ -1,5 +1,5 @@
-"""Launches of the CUDA rungs. The kernel is ../gemm/cuda_scaled.cu, beside the headers of Hopper's
-products that it is made of."""
+"""Launches of the CUDA rungs. The kernel is ../gemm/cuda_scaled.cu, in the folder of the Hopper
+headers that it includes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _scaled(gpu, config, a, b, kind: str, promote: bool) -> Plan:
 
 def _map(name: str, t: TensorSpec, width: int, share: int) -> tuple[TensorMap, int]:
     """An operand's map, whose box is what one of `share` blocks loads of `width` rows, and the
-    bytes that each of them receives. Of fewer rows than that, no box reaches outside."""
+    bytes that each of them receives. If the operand has fewer rows, the box is smaller."""
     rows, k = t.shape
     line = t.stride(0) if rows > 1 else cdiv(k, UNIT) * UNIT
     high = width // share if share > 1 else min(width, rows)

@@ -1,5 +1,6 @@
-"""Which rung takes a product of 8-bit operands, and with which launch parameters. Imports no kernel
-language. The configs' numbers are those of the Hopper rungs of matmul (gemm/hopper_tiling.py)."""
+"""Which rung handles a product of 8-bit operands, and its launch parameters. Imports no kernel
+language. The numbers of the configs are those of the Hopper rungs of matmul
+(gemm/hopper_tiling.py)."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from kernelwright.contract.arithmetic import cdiv
 
 from .spec import BLOCK, FP8
 
-UNIT = 16  # bytes: what begins a row must be a multiple of
+UNIT = 16  # bytes: alignment of the start of every row
 MOST = 2**31 - 512
 
 FAST_CONFIGS = (
@@ -66,7 +67,7 @@ def choose_promoted(gpu, a, b, **others):
 
 
 def _choose(gpu, configs, m: int, n: int):
-    """The largest tiles of which every multiprocessor has one, else the smallest."""
+    """The largest tiles of which every multiprocessor has one, otherwise the smallest."""
     for config in configs:
         if cdiv(m, config["bm"]) * cdiv(n, config["bn"]) >= gpu.sms:
             return config
@@ -74,8 +75,8 @@ def _choose(gpu, configs, m: int, n: int):
 
 
 def order(gpu, a, b, scale_a, scale_b, kind, fast):
-    """On an H200 both rungs took 0.84 to 1.02 of cuBLAS's rate for scales of a tensor or of rows
-    (records/nvidia-h200/measured/matrix_products.txt), which does not take blocks."""
+    """On an H200 both rungs reached 0.84 to 1.02 of cuBLAS's rate with scales per tensor or per row
+    (records/nvidia-h200/measured/matrix_products.txt); cuBLAS does not support scales per block."""
     return ("cuda_promoted",) if kind == "block" else ()
 
 

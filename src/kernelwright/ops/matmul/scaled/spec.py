@@ -1,7 +1,7 @@
-"""scaled_mm: the mathematics. c = (scale_a a) (scale_b b)^T of 8-bit floating-point operands.
+"""scaled_mm: the mathematics. c = (scale_a a) (scale_b b)^T with 8-bit floating-point operands.
 
-Scales are float32, one for a tensor, for each row, or for each block: of 1 x 128 elements of a, and
-of 128 x 128 of b.
+Scales are float32: one per tensor, per row, or per block of 1 x 128 elements of a and 128 x 128
+elements of b.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ CASES = (
 
 
 def dequantized(a, b, scale_a, scale_b, kind, dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both operands as numbers of `dtype`."""
+    """Both operands, scaled, in `dtype`."""
     scales = scale_a, scale_b
     if kind == "block":
         tall = scale_a, scale_b.repeat_interleave(BLOCK, 0)[: b.shape[0]]
@@ -91,7 +91,7 @@ def inputs(c, device):
 
 
 def as_fp8(t: torch.Tensor) -> torch.Tensor:
-    """The values as 8-bit numbers, in the same places of memory."""
+    """The values as 8-bit numbers, in the same memory layout."""
     size = t.untyped_storage().size() // t.itemsize
     if t.device.type == "meta":
         flat = torch.empty(size, dtype=FP8, device="meta")
@@ -121,8 +121,9 @@ def cost(a, b, scale_a, scale_b, kind, fast):
 
 
 def noise(a, b, scale_a, scale_b, kind, fast):
-    """A chain of sums on tensor cores: each product is aligned to the largest term, the sum so far
-    among them, and cut off there. Over all of k, or over 128 of it and then in float32."""
+    """A chain of sums on tensor cores: each product is aligned to the largest term, which may be
+    the sum so far, and truncated. The chain covers all of k, or 128 elements, which are then added
+    in float32."""
     chain = a.shape[1] if fast and kind != "block" else min(a.shape[1], BLOCK)
     u = U_SUMS * max((chain + 1) / 2, 1.0) ** 0.5
     x, w = dequantized(a, b, scale_a, scale_b, kind, torch.float64)

@@ -1,4 +1,4 @@
-"""scaled_mm in PyTorch: operands of float32, and cuBLAS's product of 8-bit ones."""
+"""scaled_mm in PyTorch: operands in float32, and cuBLAS's product of 8-bit operands."""
 
 import torch
 
@@ -6,14 +6,14 @@ from .spec import FP8, dequantized
 
 
 def manual(a, b, scale_a, scale_b, kind, fast):
-    """Both operands as float32 in memory: four times the bytes, and the products of CUDA cores."""
+    """Both operands as float32 in memory: four times the bytes, and products on CUDA cores."""
     x, w = dequantized(a, b, scale_a, scale_b, kind, torch.float32)
     return (x @ w.t()).to(torch.bfloat16)
 
 
 def native(a, b, scale_a, scale_b, kind, fast):
-    """cuBLAS, where it takes the operands: rows of multiples of 16 bytes, k contiguous, on a GPU
-    that has products of 8 bits; scales of tensors or rows. Else as `manual`."""
+    """cuBLAS if it supports the operands: rows of multiples of 16 bytes, k contiguous, on a GPU
+    with 8-bit products, scales per tensor or per row. Otherwise as `manual`."""
     if kind == "block" or not _taken(a, b):
         return manual(a, b, scale_a, scale_b, kind, fast)
     by_row = kind == "row"

@@ -1,19 +1,19 @@
 // Nonzeros and ends of rows, merged: every thread has the same number of them.
 //
 // Idea: a traversal of the matrix has m + nonzeros steps, each of which processes a nonzero or ends
-// a row. These steps are divided into equal parts, for blocks and then for threads; a binary search
-// finds where a part begins (merge path). A thread adds its part from shared memory; sums of a row
-// that threads or blocks share are combined by a segmented scan and a second launch.
-// Traffic: as `cuda_warp`, and some bytes for each block.
-// Against `cuda_warp`: equal work for any distribution of row lengths.
+// a row. These steps are divided into equal parts, first among blocks and then among threads; a
+// binary search finds where a part begins (merge path). A thread adds its part from shared memory;
+// sums of a row that threads or blocks share are combined by a segmented scan and a second launch.
+// Traffic: as `cuda_warp`, and some bytes per block.
+// Compared with `cuda_warp`: equal work for any distribution of row lengths.
 // Limit: gathers of x, each of which moves a sector for one element unless x is in a cache.
 #include "kw/reduce.cuh"
 #include "kw/types.cuh"
 
 constexpr int kThreads = 256, kItems = 8, kPart = kThreads * kItems;
 
-// How many rows have ended after `step` steps of the path over `m` rows, whose ends are given less
-// `before`, and `nonzeros`.
+// The number of rows that have ended after `step` steps of the path over `m` rows and `nonzeros`;
+// the ends of the rows are given minus `before`.
 template <typename E>
 __device__ __forceinline__ int rows_before(const E *ends, long long before, long long step, int m,
                                            long long nonzeros) {
@@ -28,7 +28,7 @@ __device__ __forceinline__ int rows_before(const E *ends, long long before, long
   return static_cast<int>(low);
 }
 
-// Sums of neighbours since the last one that `starts`, itself included, over all threads.
+// The sum of the values from the last thread with `starts` up to this one, itself included.
 __device__ __forceinline__ float sum_since_start(float v, bool starts) {
   __shared__ float of_warps[kThreads / 32];
   __shared__ bool started[kThreads / 32];
@@ -47,8 +47,8 @@ __device__ __forceinline__ float sum_since_start(float v, bool starts) {
   return flag ? v : v + before;
 }
 
-// Of each block: the row that it ends within and its sum of it, and, where the first row that ends
-// in it began before, that row's sum here.
+// Results of each block: the row within which it ends and its sum for it; and, if the first row
+// that ends in the block began in an earlier one, this block's sum for that row.
 template <typename T, typename I>
 __global__ void __launch_bounds__(kThreads)
     spmv_merge(const I *__restrict__ rows, const I *__restrict__ columns,
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads)
       sum = 0.0f, row++;
     }
   }
-  // what the threads before have of the row that this one ends first
+  // the sum that earlier threads have for the row that this one ends first
   const float since = sum_since_start(sum, row > first_row);
   shared_tail[t] = since;
   __syncthreads();
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kThreads)
   if (t == kThreads - 1) tail[blockIdx.x] = since, tail_row[blockIdx.x] = top + high;
 }
 
-// A warp for each block: adds what the blocks before have of a row that ended in it.
+// One warp per block: adds the sums of earlier blocks for a row that ended in it.
 template <typename T>
 __global__ void spmv_merge_ends(const float *__restrict__ tail, const float *__restrict__ head,
                                 const int *__restrict__ tail_row, const int *__restrict__ head_row,

@@ -1,9 +1,10 @@
 // One thread per row.
 //
 // Idea: the definition. A thread iterates over its row's nonzeros and adds value times x.
-// Traffic: indices and values once, x as often as columns occur. A warp's 32 threads read 32 rows
-// at 32 places, so a sector of 32 bytes is used for one of its elements at a time.
-// Limit: a warp takes as long as its longest row, with one load for each thread on its way.
+// Traffic: indices and values once, x once per nonzero. The 32 threads of a warp read 32 rows at 32
+// positions, so one element of a 32-byte sector is used at a time.
+// Compared with `manual`: the products are not written to memory.
+// Limit: a warp takes as long as its longest row, with one load per thread in flight.
 #include "kw/types.cuh"
 
 template <typename T, typename I>

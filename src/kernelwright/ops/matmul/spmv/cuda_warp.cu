@@ -1,10 +1,10 @@
 // A warp, or a part of one, per row.
 //
-// Idea: WIDTH lanes take neighbouring nonzeros of a row; shuffles add their sums. WIDTH is about
-// the mean length of a row.
-// Traffic: as `cuda_thread`, of which whole sectors of indices and values are used at once.
-// Against `cuda_thread`: loads side by side, and rows of several times the mean length are shared.
-// Limit: rows of very different lengths. The longest one is WIDTH lanes' work alone.
+// Idea: WIDTH lanes process adjacent nonzeros of a row; shuffles add their sums. WIDTH is about the
+// mean length of a row.
+// Traffic: as `cuda_thread`, but whole sectors of indices and values are used at once.
+// Compared with `cuda_thread`: coalesced loads, and several lanes share a long row.
+// Limit: rows of very different lengths. Only WIDTH lanes process the longest row.
 #include "kw/reduce.cuh"
 #include "kw/types.cuh"
 

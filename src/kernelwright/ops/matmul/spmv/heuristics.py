@@ -1,4 +1,4 @@
-"""Which rung takes a sparse matrix, and with which config. Imports no kernel language."""
+"""Which rung handles a sparse matrix, and with which config. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ def fits(gpu, rows, columns, values, x):
 
 
 def choose_warp(gpu, rows, columns, values, x):
-    """The power of two below the mean length of a row."""
+    """The largest power of two that is not above the mean length of a row."""
     mean = values.shape[0] / max(rows.shape[0] - 1, 1)
     return next((c for c in WARP_CONFIGS if c["width"] <= mean), WARP_CONFIGS[-1])
 
 
 def order(gpu, **specs):
-    """None: cuSPARSE. Where rows are alike, cuda_warp was 1.06 to 1.35 times as fast on an H200;
-    where a few are long, it took up to 100 times as long, and cuda_merge 1.2 to 1.3 times as long
-    (records/nvidia-h200/measured/few_rows_and_spmv.txt). The lengths of rows are in device memory.
+    """No rung; cuSPARSE is used. On an H200 cuda_warp was 1.06 to 1.35 times as fast for rows of
+    similar length, but took up to 100 times as long if a few rows are long; cuda_merge took 1.2 to
+    1.3 times as long (records/nvidia-h200/measured/few_rows_and_spmv.txt). The lengths of rows are
+    in device memory, so the host cannot select by them.
     """
     return ()
 
 
 def bucket(rows, columns, values, x):
-    """Types, and sizes by powers of two."""
+    """Key of a call in the tuned table: types, and sizes by powers of two."""
     sizes = (rows.shape[0] - 1, x.shape[0], values.shape[0])
     powers = (str(1 << max(s - 1, 0).bit_length()) for s in sizes)
     return "/".join((kind(values.dtype), kind(rows.dtype), *powers))

@@ -1,4 +1,4 @@
-"""spmv: the mathematics. y = A x, A in compressed rows (CSR)."""
+"""spmv: the mathematics. y = A x, where A is stored by compressed rows (CSR)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kernelwright.contract.inputs import FLOATS, generator, tensor
 from kernelwright.contract.rounding import U
 
 F32, _, BF16 = FLOATS
-#: Lengths of rows: about alike, of a power law, all in one, or none.
+#: Distributions of row lengths: nearly equal, a power law, all nonzeros in one row, or none.
 KINDS = ("even", "power", "one", "none")
 
 
@@ -53,7 +53,7 @@ def inputs(c, device):
 
 
 def _vector(c: Case, n: int, device: str) -> torch.Tensor:
-    """x, with a stride or off its boundary where the case's layout says so."""
+    """x, with a stride or an unaligned start if the case's layout says so."""
     if c.layout == "offset":
         return tensor(c, "x", device, shape=(n + 1,))[1:]
     if c.layout == "contiguous":
@@ -62,7 +62,7 @@ def _vector(c: Case, n: int, device: str) -> torch.Tensor:
 
 
 def _lengths(c: Case) -> torch.Tensor:
-    """Nonzeros of each row, at most as many as columns; the same for every seed."""
+    """The nonzeros of each row, at most as many as columns; the same for every seed."""
     (m, n), mean, kind = c.shape, c.param("mean"), c.param("kind")
     g = generator(0, "cpu")
     lengths = torch.zeros(m, dtype=torch.int64)
@@ -100,8 +100,8 @@ def cost(rows, columns, values, x):
 
 
 def noise(rows, columns, values, x):
-    """A chain of additions for each row: u sqrt((length + 1) / 2) of the root of the terms'
-    squares."""
+    """A chain of additions per row: u sqrt((length + 1) / 2) times the root of the sum of the
+    squared terms."""
     squares = reference(rows, columns, values.double().square(), x.double().square())
     chain = ((rows.diff().double() + 1) / 2).clamp(min=1).sqrt()
     return ((U * chain * squares.sqrt()).nan_to_num(0, 0, 0),)

@@ -1,4 +1,4 @@
-"""spmv in PyTorch: gathered and added by segments, and its own product of a matrix in CSR."""
+"""spmv in PyTorch: gathers and segment sums, and PyTorch's product of a CSR matrix."""
 
 import torch
 
@@ -13,7 +13,7 @@ def manual(rows, columns, values, x):
 
 
 def native(rows, columns, values, x):
-    """cuSPARSE; on a CPU, which has none for 16-bit types, in float32."""
+    """cuSPARSE; on a CPU, where there is none for 16-bit types, in float32."""
     if 0 in (values.numel(), x.numel(), rows.numel() - 1):
         return values.new_zeros(rows.numel() - 1)
     dtype = values.dtype if x.is_cuda else torch.promote_types(values.dtype, torch.float32)

@@ -1,5 +1,5 @@
-"""Launch of the CUDA rung. cuda_accumulate.cu lies beside the headers of Hopper's products that it
-is made of."""
+"""Launch of the CUDA rung. cuda_accumulate.cu is in the folder of the Hopper headers that it
+includes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Launch of cuda_accumulate_reduce.cu, which lies beside the headers of Hopper's products that it
-is made of."""
+"""Launch of cuda_accumulate_reduce.cu, which is in the folder of the Hopper headers that it
+includes."""
 
 from __future__ import annotations
 

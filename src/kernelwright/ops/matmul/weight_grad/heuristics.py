@@ -1,5 +1,6 @@
-"""Which rung takes the gradient of a weight, and with which launch parameters. Imports no kernel
-language. The configs' numbers are those of the Hopper rungs of matmul (gemm/hopper_tiling.py)."""
+"""Which rung handles the gradient of a weight, and its launch parameters. Imports no kernel
+language. The numbers of the configs are those of the Hopper rungs of matmul
+(gemm/hopper_tiling.py)."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def operands(gy, x) -> tuple[Matrix, Matrix]:
 
 
 def choose(gpu, total, gy, x):
-    """The largest tiles of which every multiprocessor has one, else the smallest."""
+    """The largest tiles of which every multiprocessor has one, otherwise the smallest."""
     for config in CONFIGS:
         if cdiv(total.shape[0], config["bm"]) * cdiv(total.shape[1], config["bn"]) >= gpu.sms:
             return config
@@ -58,8 +59,8 @@ def choose(gpu, total, gy, x):
 
 
 def choose_reduce(gpu, total, gy, x):
-    """The tiles whose waves take the least time: for each of k, a tile costs its products and,
-    with a weight of EDGE, what it loads."""
+    """The tiles whose waves take the least time. For each element along k, a tile costs its
+    products and, weighted by EDGE, the elements that it loads."""
     n, k = total.shape
 
     def time(config) -> int:
@@ -70,7 +71,7 @@ def choose_reduce(gpu, total, gy, x):
 
 
 def order(gpu, **specs):
-    """None: cuBLAS and an addition take 0.6 to 0.8 of its time on an H200."""
+    """No rung: cuBLAS and an addition take 0.6 to 0.8 of its time on an H200."""
     return ()
 
 

@@ -1,5 +1,5 @@
-"""accumulate_weight_grad_: the mathematics. total += gy^T x: gradients of a linear layer's weight,
-added to float32 sums of many steps."""
+"""accumulate_weight_grad_: the mathematics. total += gy^T x: the gradient of a linear layer's
+weight, added to float32 sums of many steps."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def cost(total, gy, x):
 
 
 def noise(total, gy, x):
-    """That of a product over tokens, and of one more addition."""
+    """The noise of a product over tokens, and of one more addition."""
     tokens = gy.shape[0]
     squares = gy.double().square().t() @ x.double().square()
     if gy.dtype == F32:

@@ -1,5 +1,5 @@
-"""batch_norm: training with the batch's statistics, inference with running ones, and the steps of a
-batch that is split over processes."""
+"""batch_norm: training with the statistics of the batch, inference with running statistics, and the
+steps for a batch that is split over processes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _cuda(trick: str, idea: str, suffix: str = "", file: str | None = None, **mo
 
 
 def _training(suffix: str) -> tuple[Rung, ...]:
-    """The ladder from the bottom up; `suffix` is "_backward" in a backward's."""
+    """The rungs from the slowest to the fastest; `suffix` is "_backward" in a backward's."""
     block = {"channel": True, "configs": heuristics.THREADS_CONFIGS, "serves": False}
     teaching = () if suffix else (
         _cuda("welford", "a block per channel, a division per element", **block),
@@ -66,7 +66,7 @@ def _training(suffix: str) -> tuple[Rung, ...]:
 
 
 def _step(side: str, file: str) -> tuple[Rung, ...]:
-    """Rungs of a step: one of the launches of the training's."""
+    """Rungs of a step: each is one of the launches of a training rung."""
     configs = heuristics.STEP_CONFIGS
     return (
         Rung("native", "torch", f"torch_rungs:native_{side}", "PyTorch's own operators"),
@@ -111,15 +111,16 @@ def batch_norm(
     torch.nn.functional.batch_norm.
 
     Args:
-        input: shape (N, C, *). float32, float16 and bfloat16 have GPU rungs; float64 is served by
-            PyTorch. Channels first and channels last (`torch.channels_last`) are read as they lie;
-            other strides are copied to channels first.
-        running_mean, running_var: shape (C,). In training updated in place, where given, with the
-            batch's mean and variance (over one element less); else the statistics.
+        input: shape (N, C, *). float32, float16 and bfloat16 have GPU rungs; float64 uses PyTorch's
+            kernels. Channels first and channels last (`torch.channels_last`) are read without a
+            copy; other strides are copied to channels first.
+        running_mean, running_var: shape (C,). In training they are optional, and updated in place
+            with the mean and variance of the batch (the variance divided by the number of elements
+            minus one). Otherwise they are required, and used as the statistics.
         weight, bias: shape (C,), or None; may be wider than the input.
-        training: whether mean and variance are the batch's.
+        training: whether to normalise with the mean and variance of the batch.
         momentum: the weight of the batch's statistics in the running ones; a number, or a tensor
-            of one.
+            with one element.
         eps: added to the variance.
 
     Returns:
@@ -156,7 +157,7 @@ def batch_norm(
 
 
 def checked(input: torch.Tensor, **of_channels: torch.Tensor | None) -> None:
-    """Raise where input has no channels, or another argument, if given, is none of them.
+    """Raise if input has no channels, or if another given argument does not have one per channel.
 
     Raises:
         TypeError: input is not floating point.

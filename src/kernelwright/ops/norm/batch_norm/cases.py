@@ -1,4 +1,4 @@
-"""What batch_norm is verified and timed on: shape (N, C, L); `last`: channels last."""
+"""The cases on which batch_norm is verified and timed: shape (N, C, L); `last`: channels last."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BENCH = {
 
 
 def _of(n, c, length, dtype, last=False, **more):
-    """A case with the main tensor as it lies in memory."""
+    """A case with the dimensions of the main tensor in memory order."""
     shape = (n, length, c) if last else (n, c, length)
     return case(shape, dtype, **({"last": True} if last else {}), **more)
 
@@ -42,7 +42,7 @@ def _small(last):
 
 
 def _few(last):
-    """Of the steps that several operators share."""
+    """A few cases, for steps that several operators share."""
     yield from (_of(*s, F32, last) for s in (SMALL[0], SMALL[3]))
     yield from (_of(4, 16, 24, d, last) for d in (F16, BF16))
     yield from (_of(4, 16, 24, BF16, last, values=v) for v in ("large", "nan", "inf"))
@@ -61,7 +61,7 @@ def _timed(shapes):
     )
 
 
-# with a mean, so that neither statistics nor the sums of the backward are what cancellation leaves
+# with a mean, so that neither the statistics nor the sums of the backward cancel to nearly zero
 _BIG = tuple(_of(2**11, 64, 2**14 + 8, BF16, last, use="big", mean=1.0) for last in (False, True))
 CASES = (*_small(False), *_small(True), *_timed(BENCH), *_BIG)
 FEW = (*_few(False), *_few(True), *_timed(tuple(BENCH)[1:2]), *_BIG)
@@ -110,7 +110,7 @@ def elemt_inputs(c, device):
 
 
 def _gradient(c, x, device):
-    """gy; where x has a mean, correlated with x."""
+    """gy; if x has a mean, correlated with x."""
     gy = tensor(c, "gy", device)
     return gy.add_(x) if c.param("mean") else gy
 
@@ -133,7 +133,7 @@ def _statistic(c, name, device):
 
 
 def _parameter(c, name, device):
-    """Of the input's dtype, or float32 where the case says so; or None."""
+    """A parameter of the input's dtype, or float32 if the case says so; or None."""
     if c.param(name) == "none":
         return None
     dtype = torch.float32 if c.param("weight") == "float32" else c.dtype

@@ -1,5 +1,5 @@
-"""Launch plans of the CUDA rungs. The kernels are group_norm's, and cuda_scale.cu, cuda_welford.cu
-and cuda_two_passes.cu."""
+"""Launch plans of the CUDA rungs. The kernels are those of group_norm, cuda_scale.cu,
+cuda_welford.cu and cuda_two_passes.cu."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def two_passes(gpu, config, **args):
 
 
 def _channel(name, config, c):
-    """A block for each channel."""
+    """One block per channel."""
     kernel = CudaKernel(
         c.folder / f"cuda_{name}.cu", f"batch_norm_{name}<{c.norm()}, {config['threads']}>"
     )
@@ -74,7 +74,7 @@ def channels_backward(gpu, config, **args):
     return Plan((channels_gradient(gpu, config, BatchCall(args))[0],))
 
 
-# the steps of a batch that is split over processes
+# the steps for a batch that is split over processes
 
 
 def split_stats(gpu, config, **args):

@@ -1,7 +1,8 @@
-// Channels last: positions of all samples split over blocks, in two launches.
+// Channels last: the positions of all samples split over blocks, in two launches.
 //
-// Idea: group_norm's `cuda_channels_split`, for one sample and groups of one channel: sums of
-// columns, 16 bytes of channels per thread.
-// Traffic: x read twice, y written once, less what L2 keeps.
-// Limit: three accesses.
+// Idea: `cuda_channels_split` of group_norm, applied to one sample with one channel per group:
+// column sums, with 16 bytes of channels per thread.
+// Traffic: x read twice, y written once; the second read comes in part from L2.
+// Compared with `cuda_split`: the same for channels last.
+// Limit: three accesses per element.
 #include "../group_norm/cuda_channels_split.cu"

@@ -1,11 +1,12 @@
-// Inference: running statistics, weight and bias folded into one scale and one shift of a channel.
+// Inference: running statistics, weight and bias combined to one scale and one shift per channel.
 //
-// Idea: one multiplication and addition for each element. Channels last, a thread keeps the scales
-// and shifts of its columns for all its rows. Channels first, the tensor is read flat, 16 bytes at
-// a time whatever a row's length is; a thread looks for its channel once for a vector, and again
-// where a row ends in it.
-// Traffic: x read, y written once: a copy.
-// Limit: the copy.
+// Idea: one multiplication and addition per element. Channels last, a thread keeps the scales and
+// shifts of its columns for all its rows. Channels first, the tensor is read as one flat array, 16
+// bytes at a time for any row length; a thread determines the channel once per vector, and again
+// where a row ends within the vector.
+// Traffic: x read once, y written once: the traffic of a copy.
+// Compared with `native`: the scale and the shift are computed once per channel or vector.
+// Limit: the speed of a copy.
 #include "../group_norm/sets.cuh"
 
 struct Fold {
@@ -19,7 +20,7 @@ struct Fold {
   }
 };
 
-// Rows of `length` elements, a channel each.
+// Rows of `length` elements, one channel each.
 template <typename T, typename W, int VEC, int THREADS, int UNROLL>
 __global__ void __launch_bounds__(THREADS)
     batch_norm_scale_flat(const T *__restrict__ x, const W *__restrict__ w, const W *__restrict__ b,
@@ -58,7 +59,7 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
-// Rows of all channels, `step` elements apart in x.
+// Rows that contain all channels, `step` elements apart in x.
 template <typename T, typename W, int VEC, int THREADS, int UNROLL>
 __global__ void __launch_bounds__(THREADS)
     batch_norm_scale_columns(const T *__restrict__ x, const W *__restrict__ w,

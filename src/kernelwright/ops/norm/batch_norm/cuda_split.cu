@@ -1,8 +1,10 @@
 // Channels first: a channel split over blocks that do not wait for each other, in two launches.
 //
-// Idea: group_norm's `cuda_split`, whose rows are a channel of each sample. The last block of a
-// channel merges what the others have added up, and writes the variance for the running one.
-// Traffic: x read twice, y written once, less what L2 keeps; 16 bytes at a time, where
-// `cuda_two_passes` moves elements.
-// Limit: three accesses; rows of an odd length are read element by element.
+// Idea: `cuda_split` of group_norm; the rows of a set are one channel of each sample. The last
+// block of a channel merges the sums of the others, and also writes the variance for the running
+// variance.
+// Traffic: x read twice, y written once; the second read comes in part from L2.
+// Compared with `cuda_two_passes`: 16 bytes per access instead of one element, and many blocks per
+// channel.
+// Limit: three accesses per element; rows of an odd length are read element by element.
 #include "../group_norm/cuda_split.cu"

@@ -1,13 +1,15 @@
-// A block for each channel, in two passes: the mean, then the squares about it.
+// One block per channel, in two passes: the mean, then the squared deviations from it.
 //
-// Idea: where `cuda_welford` divides for each element, this adds: first elements, then squares of
-// differences from their mean. It is as accurate, at the price of reading x once more.
-// Traffic: x read three times, y written once; a channel that fits L2 comes from DRAM once.
-// Limit: as many blocks as channels, and each waits for DRAM three times.
+// Idea: instead of one division per element, additions only: first of the elements, then of the
+// squares of their differences from the mean. It is as accurate as `cuda_welford`, but reads x once
+// more.
+// Traffic: x read three times, y written once; a channel that fits in L2 is read from DRAM once.
+// Compared with `cuda_welford`: no division per element.
+// Limit: only as many blocks as channels, each of which waits for DRAM three times.
 #include "../group_norm/sets.cuh"
 
-// A channel: `rows` rows, `row_step` elements apart, of `length` elements, `step` apart. `at`: from
-// one channel to the next.
+// A channel: `rows` rows, `row_step` elements apart, of `length` elements, `step` apart. `at` is
+// the distance between channels.
 template <typename N, int THREADS>
 __global__ void __launch_bounds__(THREADS)
     batch_norm_two_passes(const typename N::T *__restrict__ x, const typename N::W *__restrict__ w,

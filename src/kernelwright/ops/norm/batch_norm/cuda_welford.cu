@@ -1,14 +1,16 @@
-// A block for each channel, by Welford's update.
+// One block per channel, by Welford's update.
 //
-// Idea: each element changes the running mean and squares of its thread; the threads' are merged.
-// One pass gives both, and no square of a large mean is ever formed. x is then read again.
+// Idea: each element updates the running mean and squared deviations of its thread; those of the
+// threads are merged. One pass computes both, without squares of a large mean. x is then read
+// again.
 // Traffic: x read twice, y written once.
-// Limit: a division for each element; as many blocks as channels, an element per thread and turn;
-// channels last, a warp's elements are a row of all channels apart.
+// Compared with `manual`: two reads of x instead of one per operation.
+// Limit: one division per element; only as many blocks as channels, with one element per thread and
+// iteration; channels last, the elements of a warp are a whole row of channels apart.
 #include "../group_norm/sets.cuh"
 
-// A channel: `rows` rows, `row_step` elements apart, of `length` elements, `step` apart. `at`: from
-// one channel to the next.
+// A channel: `rows` rows, `row_step` elements apart, of `length` elements, `step` apart. `at` is
+// the distance between channels.
 template <typename N, int THREADS>
 __global__ void __launch_bounds__(THREADS)
     batch_norm_welford(const typename N::T *__restrict__ x, const typename N::W *__restrict__ w,

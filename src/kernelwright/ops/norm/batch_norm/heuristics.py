@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ __all__ = [
 
 THREADS_CONFIGS = ({"threads": 256},)
 STEP_CONFIGS = SPLIT_CONFIGS[:1]
-# unroll: vectors of a thread in flight; blocks: on each multiprocessor, channels last
+# unroll: vectors that a thread has in flight; blocks: per multiprocessor, channels last
 SCALE_CONFIGS = ({"threads": 256, "unroll": 4, "blocks": 8},)
 
 
 def fits_channel(gpu, **args):
-    """For a block that reads a channel element by element."""
+    """Requirements of rungs in which a block reads a channel element by element."""
     c = BatchCall(args)
     if why := unsupported(c, c.last):
         return why
@@ -79,7 +79,7 @@ def choose_channels(gpu, **args):
 
 
 def order(gpu, **args):
-    """None is proven on a GPU yet."""
+    """No rung: none is proven on a GPU yet."""
     return ()
 
 

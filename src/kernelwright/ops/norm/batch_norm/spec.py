@@ -1,16 +1,17 @@
-"""batch_norm: the maths. A channel is normalised over all samples and positions: it is group_norm
-of one sample with a group for each channel,
+"""batch_norm: the mathematics. A channel is normalised over all samples and positions. This is
+group_norm of one sample with one channel per group,
 
     xhat = (x - mean) * rstd, rstd = 1 / sqrt(var x + eps), y = xhat * weight + bias
     gx = weight * rstd * (gy - xhat * mean(gy * xhat) - mean(gy))
 
-with the batch's mean and variance in training. `var` is over one element less, for the running
-variance. Inference takes running statistics and is a scale and a shift of each channel:
+with the mean and variance of the batch in training. The result `var`, for the running variance, is
+divided by the number of elements minus one. Inference uses the running statistics and applies a
+scale and a shift to each channel:
 
     y = scale * x + shift, scale = weight / sqrt(var + eps), shift = bias - mean * scale
 
-The operators' x has three dimensions: (N, C, L), or (N, L, C) with `channels_last`. Where a batch
-is split over processes, the same is computed in steps, with a collective in the middle of each
+The operators' x has three dimensions: (N, C, L), or (N, L, C) with `channels_last`. If a batch is
+split over processes, the same is computed in steps, with one collective between the steps of each
 direction:
 
     batch_norm_stats            mean and variance (over all elements) of a process's samples
@@ -35,14 +36,14 @@ def channels_of(x, channels_last):
 
 
 def joined(t, channels_last):
-    """All samples as one, (1, C, N L) or (1, N L, C)."""
+    """All samples combined to one, (1, C, N L) or (1, N L, C)."""
     if channels_last:
         return t.reshape(1, -1, t.shape[2])
     return t.transpose(0, 1).reshape(1, t.shape[1], -1)
 
 
 def parted(t, like, channels_last):
-    """The way back, to the shape of `like`."""
+    """The inverse of `joined`, to the shape of `like`."""
     if channels_last:
         return t.view(like.shape)
     n, c, length = like.shape
@@ -50,7 +51,7 @@ def parted(t, like, channels_last):
 
 
 def across(p, channels_last):
-    """A parameter or statistic of channels against x."""
+    """A parameter or statistic of the channels in a shape that broadcasts against x."""
     return p if channels_last else p[:, None]
 
 
@@ -64,7 +65,7 @@ def batch_norm(x, weight, bias, eps, channels_last=False):
 
 
 def _one_sample(channels_last, x, **args):
-    """Arguments of the backward as group_norm's: of one sample."""
+    """The arguments of the backward as group_norm takes them: a single sample."""
     row = {k: args[k].unsqueeze(0) for k in ("mean", "rstd")}
     given = {k: joined(args[k], channels_last) for k in ("gy",)}
     return {
@@ -98,7 +99,7 @@ def batch_norm_inference_backward(gy, x, weight, bias, mean, var, eps, channels_
 
 
 def _over_batch(terms, parameter, channels_last):
-    """The gradient of a weight or bias; without one, a tensor of shape (0,)."""
+    """The gradient of a weight or bias; a tensor of shape (0,) if there is none."""
     if parameter is None:
         return terms.new_empty(0)
     return terms.sum((0, 1) if channels_last else (0, 2))
@@ -123,7 +124,7 @@ def batch_norm_backward_elemt(gy, x, weight, mean, rstd, total, channels_last=Fa
     return across(rstd, channels_last) * (g - of[0] - xhat * of[1])
 
 
-# specs of results
+# specs of the results
 
 
 def _statistic(x, channels_last, *last):
@@ -148,7 +149,8 @@ def reduce_outputs(gy, x, mean, rstd, channels_last=False):
     return (_statistic(x, channels_last, 2),)
 
 
-# In training the mean is known when x has outgrown L2: x is read twice, in the backward gy too.
+# In training, x no longer fits in L2 when its mean is known: it is read twice, in the backward gy
+# too.
 
 
 def _bytes(*tensors):
@@ -190,7 +192,7 @@ def elemt_cost(gy, x, weight, mean, rstd, total, channels_last=False):
     return Cost((gy.nbytes, x.nbytes, small), (x.nbytes,), flops=7 * x.numel())
 
 
-# float32's rounding errors, as group_norm's
+# rounding errors of float32, as in group_norm
 
 
 def _double(p):
@@ -207,8 +209,8 @@ def noise(x, weight, bias, eps, channels_last=False):
 
 
 def _variance_noise(x, var, channels_last):
-    """Of the squares, and of the means of parts, as group_norm's spec says: 4 |mean| u
-    sqrt(var / n)."""
+    """The error of the squares, and that of the means of parts, as derived in group_norm's spec: 4
+    |mean| u sqrt(var / n)."""
     n = x.numel() // max(channels_of(x, channels_last), 1)
     if n == 0:
         return var.abs()
@@ -223,8 +225,9 @@ def backward_noise(gy, x, weight, bias, mean, rstd, channels_last=False):
 
 
 def inference_noise(x, weight, bias, mean, var, eps, channels_last=False):
-    """Of the difference, the products and the sum, each rounded by u of its size; folded, the
-    products are x scale and mean scale, rounded before they cancel."""
+    """The difference, the products and the sum are each rounded, by u of their size. With a
+    combined scale and shift, the products are x scale and mean scale, which are rounded before they
+    cancel."""
     scale = torch.rsqrt(var.double() + eps).abs()
     scale = scale if weight is None else scale * weight.double().abs()
     shift = scale * mean.double().abs()
@@ -277,7 +280,7 @@ def statistics(x, mean, rstd, channels_last=False, **others):
 
 
 def sharding(args, results):
-    """Channels, which do not depend on each other."""
+    """Over channels, which do not depend on each other."""
     along = 2 if args["channels_last"] else 1
     if channels_of(args["x"], args["channels_last"]) != 1:
         tensors = {k: t for k, t in (*args.items(), *results.items()) if isinstance(t, TensorSpec)}

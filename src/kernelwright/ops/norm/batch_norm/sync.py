@@ -1,9 +1,10 @@
-"""batch_norm of a batch that is split over processes: one collective for the statistics, one in the
-backward for the two sums of each channel.
+"""batch_norm of a batch that is split over processes: one collective for the statistics, and one in
+the backward for the two sums of each channel.
 
-A process's statistics are mean and variance with the count of its samples and positions, so that
-batches may be of any sizes, empty ones included; they are merged by the formula of Chan, Golub and
-LeVeque, in the order of the ranks, and so are the same bits in every process.
+Each process contributes mean, variance and the number of its samples and positions, so that the
+parts of the batch may have any sizes and may be empty. They are merged by the formula of Chan,
+Golub and LeVeque in the order of the ranks, so that the result is bitwise identical in all
+processes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def sync_batch_norm(
     Args:
         input: shape (N, C, *); N and * may differ between processes.
         group: the process group; None for all processes.
-        running_mean, running_var, weight, bias, momentum, eps: as `batch_norm` takes them.
+        running_mean, running_var, weight, bias, momentum, eps: as in `batch_norm`.
 
     Raises:
         TypeError: input is not floating point.
@@ -42,8 +43,8 @@ def sync_batch_norm(
     checked(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     x, last = flat(input)
     y, mean, var, count = _Sync.apply(x, weight, bias, eps, last, group)
-    if input.numel() or count.item():  # else all are empty, and leave no statistics
-        # of one element PyTorch divides by zero too
+    if input.numel() or count.item():  # else all are empty: no statistics
+        # for a single element PyTorch divides by zero too
         update(running_mean, running_var, mean, var * (count / (count - 1)), momentum)
     return restored(y, last, input.shape)
 
@@ -76,7 +77,7 @@ class _Sync(torch.autograd.Function):
 
 
 def _own(x: torch.Tensor, last: bool) -> torch.Tensor:
-    """Mean and variance of each channel, and the elements of one: (2 C + 1,)."""
+    """Mean and variance of each channel, and the number of elements of a channel: (2 C + 1,)."""
     channels = x.shape[2 if last else 1]
     wide = torch.promote_types(x.dtype, torch.float32)
     if x.numel() == 0:
@@ -86,7 +87,7 @@ def _own(x: torch.Tensor, last: bool) -> torch.Tensor:
 
 
 def _merged(parts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Mean, variance and count of all, from those of each process: (processes, 2 C + 1)."""
+    """Mean, variance and count over all processes, from those of each: (processes, 2 C + 1)."""
     counts, (means, variances) = parts[:, -1:], parts[:, :-1].chunk(2, 1)
     total = counts.sum(0)
     mean = (counts * means).sum(0) / total

@@ -1,4 +1,5 @@
-"""A call as kernels see it: group_norm's, with a set for each channel of all samples."""
+"""A call in the form that kernels take: that of group_norm, where a set is a channel of all
+samples."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from kernelwright.ops.norm.group_norm.tiling import VECTORS, Call, Pieces, cut
 
 class BatchCall(Call):
     """A forward or backward of batch_norm, from its arguments' specs. Channels last, all samples
-    are one; channels first, a channel's rows are its samples."""
+    are combined to one; channels first, the rows of a channel are its samples."""
 
     folder = Path(__file__).parent
     variance = "var"

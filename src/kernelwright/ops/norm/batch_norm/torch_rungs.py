@@ -31,7 +31,7 @@ def manual_inference_backward(gy, x, weight, bias, mean, var, eps, channels_last
 
 def native(x, weight, bias, eps, channels_last=False):
     n = x.numel() // max(spec.channels_of(x, channels_last), 1)
-    if n < 2:  # PyTorch has no statistics of nothing
+    if n < 2:  # PyTorch computes no statistics of 0 or 1 elements
         return manual(x, weight, bias, eps, channels_last)
     y, mean, rstd = aten.native_batch_norm(
         *_given(x, weight, bias, channels_last), None, None, True, 0.0, eps
@@ -73,7 +73,7 @@ def native_inference_backward(gy, x, weight, bias, mean, var, eps, channels_last
 
 
 def native_stats(x, channels_last=False):
-    if x.numel() == 0:  # PyTorch warns
+    if x.numel() == 0:  # PyTorch would warn
         return spec.batch_norm_stats(x.to(_wide(x)), channels_last)
     over = (0, 1) if channels_last else (0, 2)
     var, mean = torch.var_mean(x.to(_wide(x)), over, correction=0)
@@ -93,8 +93,8 @@ def native_backward_elemt(gy, x, weight, mean, rstd, total, channels_last=False)
 
 
 def _given(x, weight, bias, channels_last):
-    """x as PyTorch takes it, and its parameters: all in one dtype, or 16-bit x with float32
-    parameters on a GPU. On a CPU PyTorch's statistics of 16-bit x would have its precision."""
+    """x and its parameters in dtypes that PyTorch accepts: all the same, or 16-bit x with float32
+    parameters on a GPU. On a CPU PyTorch's statistics of 16-bit x would only have its precision."""
     wide = _wide(x)
     if not x.is_cuda:
         x = x.to(wide)
@@ -103,15 +103,15 @@ def _given(x, weight, bias, channels_last):
 
 
 def _scale(x, weight, channels_last):
-    """The weight; PyTorch's backward on a GPU wants one where only the bias is there."""
+    """The weight; PyTorch's backward on a GPU needs one if there is only a bias."""
     if weight is not None:
         return weight
     return x.new_ones(spec.channels_of(x, channels_last), dtype=_wide(x))
 
 
 def _image(x, channels_last):
-    """(N, C, L, 1), with the channels last in memory where they are. Contiguous: PyTorch's backward
-    on a CPU is wrong where the gradient's strides are not like x's."""
+    """(N, C, L, 1), with the channels last in memory if they are last in x. Contiguous, because
+    PyTorch's backward on a CPU is wrong if the strides of the gradient differ from those of x."""
     x = x.contiguous()
     return x.unsqueeze(2).permute(0, 3, 1, 2) if channels_last else x.unsqueeze(-1)
 

@@ -1,4 +1,4 @@
-"""group_norm, with an optional silu behind it."""
+"""group_norm, optionally followed by silu."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["LADDER", "LADDER_BACKWARD", "flat", "group_norm", "restored", "with_
 
 
 def _rungs(suffix: str) -> tuple[Rung, ...]:
-    """The ladder from the bottom up; `suffix` is "_backward" in a backward's."""
+    """The rungs from the slowest to the fastest; `suffix` is "_backward" in a backward's."""
 
     def cuda(trick: str, idea: str, apart: bool = True) -> Rung:
-        """`apart`: the backward's kernels are in a file of their own."""
+        """`apart`: the kernels of the backward are in a separate file."""
         file = f"cuda_{trick}{suffix if apart else ''}.cu"
         return Rung(
             f"cuda_{trick}",
@@ -63,14 +63,14 @@ def group_norm(
     torch.nn.functional.group_norm.
 
     Args:
-        input: shape (N, C, *). float32, float16 and bfloat16 have GPU rungs; float64 is served by
-            PyTorch. Channels first and channels last (`torch.channels_last`) are read as they lie;
-            other strides are copied to channels first. Under CUDA autocast, 16-bit input is cast
-            to float32.
-        num_groups: of channels; divides C.
+        input: shape (N, C, *). float32, float16 and bfloat16 have GPU rungs; float64 uses PyTorch's
+            kernels. Channels first and channels last (`torch.channels_last`) are read without a
+            copy; other strides are copied to channels first. Under CUDA autocast, 16-bit input is
+            cast to float32.
+        num_groups: number of groups of channels; must divide C.
         weight, bias: shape (C,), or None; may be wider than the input.
         eps: added to the variance; by default 1e-5.
-        silu: x * sigmoid(x) of the result, in the same pass.
+        silu: apply x * sigmoid(x) to the result, in the same pass.
 
     Returns:
         A tensor of the input's shape, dtype and memory format.
@@ -108,14 +108,15 @@ def _checked(input, num_groups, weight, bias):
 
 
 def flat(input: torch.Tensor) -> tuple[torch.Tensor, bool]:
-    """(N, C, L), or (N, L, C) where channels lie side by side and positions do not; which."""
+    """(N, C, L), or (N, L, C) if channels are contiguous and positions are not; and which of
+    them."""
     if input.ndim > 2 and not input.is_contiguous() and input.movedim(1, -1).is_contiguous():
         return input.movedim(1, -1).flatten(1, -2), True
     return input.flatten(2) if input.ndim > 2 else input.unsqueeze(2), False
 
 
 def restored(y: torch.Tensor, last: bool, shape: torch.Size) -> torch.Tensor:
-    """The way back to the input's shape."""
+    """The inverse of `flat`, to the shape of the input."""
     if not last:
         return y.view(shape)
     return y.view(shape[0], *shape[2:], shape[1]).movedim(-1, 1)

@@ -1,4 +1,5 @@
-"""What group_norm is verified and timed on: shape (N, C, L), and groups; `last`: channels last."""
+"""The cases on which group_norm is verified and timed: shape (N, C, L), and groups; `last`:
+channels last."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ BENCH = {
 
 
 def _of(n, c, length, groups, dtype, last=False, **more):
-    """A case with the main tensor as it lies in memory."""
+    """A case with the dimensions of the main tensor in memory order."""
     shape = (n, length, c) if last else (n, c, length)
     return case(shape, dtype, groups=groups, **({"last": True} if last else {}), **more)
 
@@ -65,7 +66,7 @@ CASES = (
         for last in (False, True)
         for d in (BF16, F32)
     ),
-    # with a mean, so that statistics are not what cancellation leaves
+    # with a mean, so that the statistics do not cancel to nearly zero
     *(_of(2, 1024, 2**20 + 8, 32, BF16, last, use="big", mean=1.0) for last in (False, True)),
 )
 
@@ -94,7 +95,7 @@ def backward_inputs(c, device):
 
 
 def _parameter(c, name, device):
-    """Of the input's dtype, or float32 where the case says so; or None."""
+    """A parameter of the input's dtype, or float32 if the case says so; or None."""
     if c.param(name) == "none":
         return None
     dtype = torch.float32 if c.param("weight") == "float32" else c.dtype

@@ -64,7 +64,7 @@ def cluster_backward(gpu, config, **args):
 
 
 def cluster_gradient(gpu, config, c):
-    """(launch, rows of parts that it leaves)."""
+    """(launch, number of rows of partial sums that it writes)."""
     of = cluster_of(gpu, c, config)
     kernel = _kernel("bwd_cluster", c, config["threads"], of.blocks, cluster=of.blocks)
     given = (*_gradients(c), *c.gradients_of_sets(), of.pieces.scalar(), c.given)
@@ -90,7 +90,8 @@ def split_forward(gpu, config, c):
 
 
 def split_moments(gpu, config, c, results, eps, correction):
-    """(the launch of mean, rstd and the variance over `correction` elements less, workspace)."""
+    """(launch that computes mean, rstd and the variance over `correction` fewer elements,
+    workspace)."""
     name, of, where, groups = _split(gpu, config, c)
     launch = _launch(
         _kernel(f"fwd_{name}", c, config["threads"], UNROLL),
@@ -109,7 +110,7 @@ def split_backward(gpu, config, **args):
 
 
 def split_gradient(gpu, config, c):
-    """(launches, workspace, rows of parts that they leave)."""
+    """(launches, workspace, number of rows of partial sums that they write)."""
     _, of, _, _ = _split(gpu, config, c)
     first, scratch = split_sums(gpu, config, c)
     total = Scratch(TensorSpec.contiguous((c.sets, 2), torch.float32))
@@ -118,8 +119,8 @@ def split_gradient(gpu, config, c):
 
 
 def split_sums(gpu, config, c, unused="gx"):
-    """(the launch of the means of g and g xhat, workspace). `unused`: a result of the call, passed
-    for pointers that the kernel does not use."""
+    """(launch that computes the means of g and g xhat, workspace). `unused`: a result of the call
+    that is passed for pointers that the kernel does not use."""
     name, of, where, groups = _split(gpu, config, c)
     operands = ("gy", "x", *c.pointers, "mean", "rstd")
     left = "left" if c.leaves else unused
@@ -135,7 +136,7 @@ def split_sums(gpu, config, c, unused="gx"):
 
 
 def split_gx(gpu, config, c, overlaps=True):
-    """The launch of gx."""
+    """The launch that computes gx."""
     name, of, where, groups = _split(gpu, config, c)
     operands = ("gy", "x", *c.pointers, "mean", "rstd")
     return _launch(
@@ -151,7 +152,7 @@ channels_split, channels_split_backward = split, split_backward
 
 
 def _split(gpu, config, c):
-    """(kernels' name, how sets are split, where they lie, how many there are to split)."""
+    """(name of the kernels, how sets are split, their memory layout, number of sets to split)."""
     if c.last:
         of = channels_split_of(gpu, c, config)
         slabs = c.samples * (c.channels // of.channels)
@@ -185,7 +186,7 @@ def channels_backward(gpu, config, **args):
 
 
 def channels_gradient(gpu, config, c):
-    """(launch, rows of parts that it leaves)."""
+    """(launch, number of rows of partial sums that it writes)."""
     of = slab_of(gpu, c, config)
     constants = config["threads"], of.blocks
     kernel = _kernel("bwd_channels", c, *constants, cluster=of.blocks, file="channels_backward")
@@ -211,12 +212,12 @@ def _rows(c) -> tuple:
 
 
 def _gradients(c) -> tuple[str, ...]:
-    """Pointers of a backward's first launch. `left`: what it leaves for the second."""
+    """Pointers of a backward's first launch. `left`: partial sums for the second launch."""
     return ("gy", "x", *c.pointers, "mean", "rstd", "gx", "left" if c.leaves else "gx")
 
 
 def _with_parameters(c, launches, scratch, parts):
-    """The sums of each channel that the launches have left, in `parts` rows, are added."""
+    """Adds a launch that sums the `parts` rows of partial sums of each channel."""
     if not c.parameters:
         return Plan(launches, scratch)
     down = 32 if parts >= 128 else 8

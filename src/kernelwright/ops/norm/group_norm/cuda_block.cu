@@ -1,11 +1,12 @@
-// A block reads its group twice.
+// One block reads its group twice.
 //
-// Idea: one block per group. Its threads add up the elements' mean and squares by Welford's update,
-// merge, and read the group again, from L2 if it is still there, to normalise it. Backward: a
-// channel after the other, whose two sums are its part of gbias and gweight.
-// Traffic: forward x read twice, y written once; backward gy and x read twice, gx written once.
-// Limit: one element per thread and turn; groups are fewer than multiprocessors, and each waits for
-// one block to walk over it twice.
+// Idea: one block per group. Its threads compute mean and squared deviations by Welford's update,
+// merge them, and read the group again to normalise it, from L2 if it is still there. The backward
+// processes one channel after another; the two sums of a channel are its part of gbias and gweight.
+// Traffic: forward: x read twice, y written once; backward: gy and x read twice, gx written once.
+// Compared with `manual`: two reads of x instead of one per operation.
+// Limit: one element per thread and iteration; there may be fewer groups than multiprocessors, and
+// one block per group reads it twice in sequence.
 #include "kw/launch.cuh"
 #include "sets.cuh"
 

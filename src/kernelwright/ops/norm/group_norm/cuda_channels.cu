@@ -1,10 +1,12 @@
-// Channels last: a slab of channels in the shared memory of a cluster's blocks.
+// Channels last: a slab of channels in the shared memory of a cluster.
 //
-// Idea: 16-byte vectors lie over channels, so a thread keeps a few columns for all positions, and
-// their statistics, weight and bias in registers. A slab is as many whole groups as make a row of
-// whole vectors and sectors. The blocks of a cluster share its positions, hold them in shared
-// memory, and send each other each group's mean and squares.
-// Traffic: x read, y written once. PyTorch's operator copies to NCHW first.
+// Idea: a 16-byte vector contains adjacent channels, so a thread processes the same few columns at
+// all positions and keeps their statistics, weight and bias in registers. A slab consists of as
+// many whole groups as give rows of whole vectors and sectors. The blocks of a cluster share its
+// positions, hold them in shared memory, and exchange the mean and squares of each group.
+// Traffic: x read once, y written once.
+// Compared with `cuda_channels_split`: one read instead of two. PyTorch's operator first copies to
+// NCHW.
 // Limit: the shared memory of sixteen multiprocessors; rows of a slab shorter than 64 bytes.
 #include "kw/cluster.cuh"
 #include "room.cuh"

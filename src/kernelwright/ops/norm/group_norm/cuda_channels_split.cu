@@ -1,15 +1,16 @@
 // Channels last, positions split over blocks that do not wait for each other, in two launches.
 //
-// Idea: as `cuda_split`, with a thread's columns as in `cuda_channels`: for samples that no cluster
-// holds. A thread adds up its columns about their first elements; the block merges them into its
-// groups, and the last block of a slab merges those.
-// Traffic: x read twice, y written once, less what L2 keeps.
-// Limit: three accesses, where `cuda_channels` has two.
+// Idea: as `cuda_split`, where a thread has columns as in `cuda_channels`; for samples that do not
+// fit in a cluster. A thread sums its columns relative to their first elements; the block merges
+// them into its groups, and the last block of a slab merges those of all blocks.
+// Traffic: x read twice, y written once; the second read comes in part from L2.
+// Compared with `cuda_block`: 16 bytes per access, and many blocks per group.
+// Limit: three accesses per element instead of the two of `cuda_channels`.
 #include "kw/last_block.cuh"
 #include "kw/launch.cuh"
 #include "slabs.cuh"
 
-// `vars`: with PER_SET, the variance over `correction` elements less.
+// `vars`: with PER_SET, the variance over `correction` fewer elements.
 template <typename N, int VEC, int THREADS, int UNROLL>
 __global__ void __launch_bounds__(THREADS)
     group_norm_fwd_channels_split(const typename N::T *__restrict__ x, kw::Moments *partial,
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(THREADS)
       }
     }
   }
-  // sums of a thread's columns, then squares about the mean of the block's group
+  // sums of a thread's columns, then squared deviations from the mean of the block's group
   const float mine = any ? (range.last - first + column.rows - 1) / column.rows : 0.0f;
   const float of_mine = any ? 1.0f / mine : 0.0f;
   const float count = range.count() * slabs.per, inverse = count > 0.0f ? 1.0f / count : 0.0f;
@@ -95,7 +96,7 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
-// It starts before the first launch ends, and waits: the statistics are not __restrict__.
+// It starts before the first launch ends, and waits; therefore the statistics are not __restrict__.
 template <typename N, int VEC, int THREADS, int UNROLL>
 __global__ void __launch_bounds__(THREADS)
     group_norm_fwd_channels_split_apply(const typename N::T *__restrict__ x,

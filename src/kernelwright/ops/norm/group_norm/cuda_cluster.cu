@@ -1,24 +1,23 @@
-// A group in the shared memory of a cluster's blocks.
+// A group in the shared memory of a cluster.
 //
-// Idea: the blocks of a cluster share a group's pieces. Each copies its own to shared memory, by
-// asynchronous copies of 16 bytes that are all in flight together, adds up their mean and then the
-// squares about it, and sends both to the other blocks (distributed shared memory). Every block
-// merges what has come by itself and normalises what it holds. Backward: x and gy are held, and the
-// two sums of the group are sent; each warp leaves the sums of its pieces for gweight and gbias.
-// Traffic: forward x read, y written once; backward gy, x read, gx written once. `cuda_block` reads
-// its operands twice.
-// Limit: the shared memory of sixteen multiprocessors, and compute capability 9.0 for more than
-// one.
+// Idea: the blocks of a cluster share the pieces of a group. Each copies its own to shared memory,
+// by 16-byte asynchronous copies that are all in flight together, computes their mean and then the
+// squared deviations from it, and sends both to the other blocks (distributed shared memory). Every
+// block merges what it receives and normalises its pieces. The backward holds x and gy, and sends
+// the two sums of the group; each warp writes the sums of its pieces for gweight and gbias.
+// Traffic: forward: x read once, y written once; backward: gy and x read once, gx written once.
+// Compared with `cuda_split`: one read of each operand instead of two.
+// Limit: the shared memory of sixteen multiprocessors; more than one needs compute capability 9.0.
 #include "kw/cluster.cuh"
 #include "kw/launch.cuh"
 #include "sets.cuh"
 
-// A thread's vectors of a block's pieces: what it copied itself, so that no barrier is needed.
-// each(item, vector of the item, slot)
+// Calls each(item, vector of the item, slot) for a thread's vectors of the block's pieces. The
+// thread has copied them itself, so that no barrier is needed.
 template <int VEC, typename Each>
 __device__ __forceinline__ void for_each_vector(const kw::Sets &sets, const kw::Item &item,
                                                 int number, const Each &each) {
-  const int width = sets.piece / VEC;  // slots of a piece
+  const int width = sets.piece / VEC;  // slots per piece
   for (int v = threadIdx.x % 32; v < item.count / VEC; v += 32) each(v * VEC, number * width + v);
 }
 
@@ -124,7 +123,7 @@ __global__ void __launch_bounds__(THREADS)
   const kw::Statistics s = {means[set], rstds[set]};
   kw::copy_async_wait();
 
-  kw::Sums mine = {0.0f, 0.0f};  // of lane 0's warp
+  kw::Sums mine = {0.0f, 0.0f};  // of the warp; valid in lane 0
   for (int i = share.first + warp; i < share.last; i += kWarps) {
     const kw::Item item(sets, i);
     const int channel = sets.channel(set, item.row, N::kPerSet);
@@ -161,7 +160,7 @@ __global__ void __launch_bounds__(THREADS)
     scale *= kw::Affine(w, b, given, static_cast<int>(set)).weight;
   }
   const kw::Sums mean = {all.sum * scale, all.dot * scale};
-  kw::let_next_launch_start();  // of the launch that adds what the warps have left
+  kw::let_next_launch_start();  // the next launch adds the warps' sums
 
   for (int i = share.first + warp; i < share.last; i += kWarps) {
     const kw::Item item(sets, i);

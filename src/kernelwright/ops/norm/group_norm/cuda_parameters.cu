@@ -1,8 +1,8 @@
-// The second step of gweight and gbias: the sums that warps or blocks have left, a row of channels
-// each, are added in an order that never changes, so that the result has the same bits every time.
+// The second step of gweight and gbias: the sums that warps or blocks have written, one row of
+// channels each, are added in a fixed order, so that the result is deterministic.
 //
-// A block of (32, DOWN) threads adds 32 channels; its rows of threads share the parts. It starts
-// before the first step ends, and waits.
+// A block of (32, DOWN) threads adds 32 channels; the rows are distributed over threadIdx.y. The
+// kernel starts before the first step ends, and waits.
 #include "kw/launch.cuh"
 #include "sets.cuh"
 

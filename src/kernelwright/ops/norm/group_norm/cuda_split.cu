@@ -1,16 +1,17 @@
 // A group split over blocks that do not wait for each other, in two launches.
 //
-// Idea: for groups that no cluster holds. The first launch: each block adds up its share's mean and
-// squares in one pass, about each thread's first element, and the last block of a group merges
-// them. The second: blocks normalise their shares, from the end of the tensor to its start, so that
-// what the first has read last is still in L2.
-// Traffic: x read twice, y written once, less what L2 keeps.
-// Limit: three accesses, where `cuda_cluster` has two.
+// Idea: for groups that do not fit in a cluster. In the first launch each block computes the mean
+// and squares of its part in one pass, relative to each thread's first element, and the last block
+// of a group merges them. In the second launch blocks normalise their parts, from the end of the
+// tensor to its start, because the data read last by the first launch is still in L2.
+// Traffic: x read twice, y written once; the second read comes in part from L2.
+// Compared with `cuda_block`: many blocks per group, and 16 bytes per access.
+// Limit: three accesses per element instead of the two of `cuda_cluster`.
 #include "kw/last_block.cuh"
 #include "kw/launch.cuh"
 #include "pieces.cuh"
 
-// `vars`: with PER_SET, the variance over `correction` elements less.
+// `vars`: with PER_SET, the variance over `correction` fewer elements.
 template <typename N, int VEC, int THREADS, int UNROLL>
 __global__ void __launch_bounds__(THREADS)
     group_norm_fwd_split(const typename N::T *__restrict__ x, kw::Moments *partial,
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(THREADS)
   if constexpr (N::kPerSet) vars[set] = all.squares / (all.count - correction);
 }
 
-// It starts before the first launch ends, and waits: the statistics are not __restrict__.
+// It starts before the first launch ends, and waits; therefore the statistics are not __restrict__.
 template <typename N, int VEC, int THREADS, int UNROLL>
 __global__ void __launch_bounds__(THREADS)
     group_norm_fwd_split_apply(const typename N::T *__restrict__ x,

@@ -1,15 +1,16 @@
 // Backward of a group split over blocks that do not wait for each other.
 //
 // Idea: as `cuda_split`. The first launch adds up g and g xhat of each piece, and the last block of
-// a group those of the group; the second computes gx, from the end of the tensor to its start. Each
-// warp leaves the sums of its pieces for gweight and gbias.
-// Traffic: gy and x read twice, gx written once, less what L2 keeps.
-// Limit: five accesses, where `cuda_cluster` has three.
+// a group adds those of the group; the second launch computes gx, from the end of the tensor to its
+// start. Each warp writes the sums of its pieces for gweight and gbias.
+// Traffic: gy and x read twice, gx written once; the second read comes in part from L2.
+// Compared with `cuda_block`: many blocks per group, and 16 bytes per access.
+// Limit: five accesses per element instead of the three of `cuda_cluster`.
 #include "kw/last_block.cuh"
 #include "kw/launch.cuh"
 #include "pieces.cuh"
 
-// `total`: of each set, the means of g and g xhat, times the weight. With PER_SET gw and gb are
+// `total`: the means of g and g xhat of each set, times the weight. With PER_SET, gw and gb are
 // these sums.
 template <typename N, int VEC, int THREADS, int UNROLL>
 __global__ void __launch_bounds__(THREADS)
@@ -25,7 +26,8 @@ __global__ void __launch_bounds__(THREADS)
   const kw::Share share(sets, blocks, static_cast<int>(blockIdx.x - set * blocks));
   const kw::Statistics s = {means[set], rstds[set]};
 
-  // with PER_SET a thread adds up all its vectors; else a warp each piece, of which it has one
+  // with PER_SET a thread sums all its vectors; otherwise a warp sums each piece, one vector per
+  // lane
   kw::Sums mine = {0.0f, 0.0f};
   V gs[UNROLL], xs[UNROLL];
   const auto load = [&](int u, long long at, bool inside) {
@@ -86,7 +88,7 @@ __global__ void __launch_bounds__(THREADS)
   total[set] = {all.sum * scale, all.dot * scale};
 }
 
-// It starts before the first launch ends, and waits: `total` is not __restrict__.
+// It starts before the first launch ends, and waits; therefore `total` is not __restrict__.
 template <typename N, int VEC, int THREADS, int UNROLL>
 __global__ void __launch_bounds__(THREADS)
     group_norm_bwd_split_apply(const typename N::T *__restrict__ gy,

@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from kernelwright.contract.eligibility import kind, log2, no_clusters, unsupport
 
 from .tiling import CLUSTER, STATIC, Call, channels_split_of, cluster_of, slab_of
 
-# threads, of a block; blocks: of a cluster, more where they do not hold a group or a slab;
-# slab: bytes of a row of a slab, at least
+# threads: per block; blocks: per cluster, more if these do not hold a group or a slab; slab:
+# minimum number of bytes of a row of a slab
 BLOCK_CONFIGS = ({"threads": 256},)
 CLUSTER_CONFIGS = (
     {"threads": 256, "blocks": 1},
@@ -22,7 +22,7 @@ CHANNELS_CONFIGS = (
     {"threads": 512, "blocks": 16, "slab": 128},
     {"threads": 256, "blocks": 8, "slab": 32},
 )
-# blocks: on each multiprocessor
+# blocks: per multiprocessor
 SPLIT_CONFIGS = (
     {"threads": 256, "blocks": 8},
     {"threads": 512, "blocks": 4},
@@ -31,7 +31,7 @@ CHANNELS_SPLIT_CONFIGS = SPLIT_CONFIGS
 
 
 def unsupported(c: Call, last: bool) -> str | None:
-    """Requirements of every GPU rung. `last`: it takes channels that lie side by side."""
+    """Requirements of every GPU rung. `last`: whether the rung is for channels last."""
     if why := unsupported_dtype(c.dtype, "x"):
         return why
     if any(t.dtype != c.dtype for t in c.streams):
@@ -132,13 +132,13 @@ def spread_channels(gpu, c: Call):
 
 
 def _grid(sets, of):
-    """(blocks, bytes of each)"""
+    """(blocks, bytes of each block)."""
     return sets * of.blocks, of.shared
 
 
 def _spread(gpu, configs, grid):
-    """The smallest clusters that give each multiprocessor a block, and blocks of a size of which
-    two are resident, so that one loads while the other computes; else the largest."""
+    """The smallest clusters that give each multiprocessor a block, with blocks small enough that
+    two are resident, so that one loads while the other computes; otherwise the largest clusters."""
     for config in configs[:-1]:
         blocks, shared = grid(config)
         if blocks >= gpu.sms and 2 * (shared + STATIC) <= gpu.shared_per_block:
@@ -147,7 +147,7 @@ def _spread(gpu, configs, grid):
 
 
 def order(gpu, **args):
-    """Of channels last none is proven on a GPU yet."""
+    """For channels last no rung is proven on a GPU yet."""
     return () if args["channels_last"] else ("cuda_cluster",)
 
 

@@ -1,12 +1,12 @@
-// The walk of blocks that hold nothing over their share of a set.
+// Loops over a block's part of a set without keeping it.
 #pragma once
 #include "sets.cuh"
 
 namespace kw {
 
-// A warp's vectors of its block's share, UNROLL of each lane in flight, of as many pieces as that
-// takes: load(u, place, inside) of each, then each(u, row, place) of those inside. REVERSE: from
-// the last piece on.
+// Loops over a warp's vectors of its block's part of a set, with UNROLL vectors per lane in flight,
+// which may belong to several pieces. Calls load(u, place, inside) for each vector, then each(u,
+// row, place) for those that are inside. REVERSE: starts with the last piece.
 template <int VEC, int UNROLL, bool REVERSE, typename Load, typename Each>
 __device__ __forceinline__ void for_each_vector(const Sets &sets, const Share &share,
                                                 const Load &load, const Each &each) {

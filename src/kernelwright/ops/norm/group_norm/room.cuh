@@ -1,12 +1,12 @@
-// The parts of the dynamic shared memory of blocks that hold a slab, behind its vectors.
+// The layout of the dynamic shared memory of blocks that hold a slab, after its vectors.
 #pragma once
 #include "slabs.cuh"
 
 namespace kw {
 
 struct Room {
-  Sums *parts, *means;                    // of each block's groups; of groups
-  float *lanes, *kept, *total, *squares;  // of rows of channels, channels, groups
+  Sums *parts, *means;                    // sums of each block's groups; of the groups
+  float *lanes, *kept, *total, *squares;  // per row of channels, per channel, per group
 
   __device__ __forceinline__ Room(void *at, const Slabs &slabs, int blocks, int rows)
       : parts(static_cast<Sums *>(at)),

@@ -1,41 +1,43 @@
-// Shared by norms whose mean and variance are of a set of rows: a group of channels (group_norm) or
-// a channel of all samples (batch_norm), with the elements of a channel side by side (NCHW).
+// Shared by norms whose mean and variance are those of a set of rows, with the elements of a
+// channel contiguous (NCHW): a group of channels (group_norm) or a channel of all samples
+// (batch_norm).
 #pragma once
 #include "../../elementwise/activations.cuh"
 #include "../norm.cuh"
 
 namespace kw {
 
-// T: the elements' type, W the parameters'. SILU: silu follows. PER_SET: a set has one weight and
-// bias (batch_norm), else each of its rows (group_norm).
+// T: type of the elements, W: type of the parameters. SILU: silu follows. PER_SET: a set has one
+// weight and bias (batch_norm); otherwise each of its rows has its own (group_norm).
 template <typename T_, typename W_, bool SILU, bool PER_SET> struct SetNorm {
   using T = T_;
   using W = W_;
   static constexpr bool kSilu = SILU, kPerSet = PER_SET;
 };
 
-// Where a set's elements lie: `rows` rows of `length` contiguous elements. Rows are cut into pieces
-// of up to `piece` elements, a warp's unit of work; a set's blocks share its pieces.
+// The memory layout of a set: `rows` rows of `length` contiguous elements. Rows are divided into
+// pieces of at most `piece` elements, each processed by one warp; the blocks of a set share its
+// pieces.
 struct Sets {
-  long long outer_step, set_step, row_step;  // elements between samples, sets, rows
-  int per;                                   // sets of a sample
-  int rows, length, pieces, piece;           // pieces of a row
+  long long outer_step, set_step, row_step;  // element distance between samples, sets, rows
+  int per;                                   // sets per sample
+  int rows, length, pieces, piece;           // pieces: per row
 
   __device__ __forceinline__ long long base(long long set) const {
     return set / per * outer_step + set % per * set_step;
   }
   __device__ __forceinline__ int items() const { return rows * pieces; }
-  // Elements in front of a piece.
+  // The number of elements before a piece.
   __device__ __forceinline__ long long before(int item) const {
     return item / pieces * static_cast<long long>(length) + item % pieces * piece;
   }
-  // The parameter of a row.
+  // The channel whose parameters apply to a row.
   __device__ __forceinline__ int channel(long long set, int row, bool per_set) const {
     return static_cast<int>(set % per) * (per_set ? 1 : rows) + (per_set ? 0 : row);
   }
 };
 
-// One piece: its row, its first element (from the set's base), its elements.
+// One piece: its row, its first element (relative to the start of the set), its number of elements.
 struct Item {
   int row, part, count;
   long long at;
@@ -46,7 +48,7 @@ struct Item {
   }
 };
 
-// The pieces of a set that one of its `blocks` blocks takes.
+// The pieces of a set that one of its `blocks` blocks processes.
 struct Share {
   int first, last;
   float count;  // elements
@@ -62,17 +64,17 @@ struct Share {
 struct Welford {
   float count, mean, squares;
 
-  // Those of both (Chan, Golub and LeVeque 1979).
+  // Merges with those of other elements (Chan, Golub and LeVeque 1979).
   __device__ __forceinline__ void add(const Welford &o) {
     const float total = count + o.count, share = total > 0.0f ? o.count / total : 0.0f;
     const float distance = o.mean - mean;
-    mean = mean * (1.0f - share) + o.mean * share;  // of an infinite mean no NaN
+    mean = mean * (1.0f - share) + o.mean * share;  // an infinite mean does not give NaN
     squares += o.squares + distance * distance * (count * share);
     count = total;
   }
 };
 
-// Of a whole block, to every thread; `scratch` holds 32.
+// Merged over a block; every thread receives the result. `scratch` holds 32 elements.
 __device__ __forceinline__ Welford block_welford(Welford x, Welford *scratch) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   const auto of_warp = [](Welford x) {
@@ -90,8 +92,8 @@ __device__ __forceinline__ Welford block_welford(Welford x, Welford *scratch) {
   return of_warp(lane < warps ? scratch[lane] : Welford{0.0f, 0.0f, 0.0f});
 }
 
-// Sums about a thread's first element, which is as good as its mean is: what cancels is at most the
-// deviation of one of the elements that are added up.
+// Sums relative to a thread's first element, which is as good a reference as the mean: cancellation
+// is limited to the deviation of one of the elements that are added.
 struct Shifted {
   float count = 0.0f, shift = 0.0f, sum = 0.0f, squares = 0.0f;
 
@@ -114,7 +116,7 @@ struct Shifted {
   }
 };
 
-// Weight and bias of a row, or what stands for them.
+// Weight and bias of a row, or the values that replace missing ones.
 struct Affine {
   float weight, bias;
   template <typename W>
@@ -123,8 +125,8 @@ struct Affine {
         bias(given & kBias ? to_float(b[channel]) : 0.0f) {}
 };
 
-// Stores a vector in one instruction: of a plain assignment the compiler makes several where the
-// words come from a loop that it has transformed.
+// Stores a vector in one instruction. The compiler splits a plain assignment into several stores if
+// the words come from a loop that it has transformed.
 template <typename T, int N>
 __device__ __forceinline__ void store_whole(T *p, bool inside, const Vec<T, N> &x) {
   if constexpr (sizeof(x) < 4) {
@@ -151,7 +153,7 @@ __device__ __forceinline__ Vec<typename N::T, VEC> normalised(const Vec<typename
   return from_float<typename N::T>(y);
 }
 
-// The gradient of what silu receives, and the normalised x, of one vector.
+// The gradient of the input of silu, and the normalised x, for one vector.
 template <typename N, int VEC>
 __device__ __forceinline__ void gradients(const Vec<typename N::T, VEC> &gy,
                                           const Vec<typename N::T, VEC> &x, Statistics s,
@@ -178,7 +180,7 @@ struct alignas(8) Sums {
   }
 };
 
-// Leaves a piece's sums in its row of `parts`, for the gradients of weight and bias.
+// Writes the sums of a piece to its row of `parts`, for the gradients of weight and bias.
 __device__ __forceinline__ void leave(Sums *parts, const Sets &sets, long long set,
                                       const Item &item, int given, Sums sums) {
   if (!given) return;

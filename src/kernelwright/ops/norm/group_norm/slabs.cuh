@@ -1,21 +1,21 @@
-// Shared by norms of channels that lie side by side (NHWC): a slab of channels, whole groups, is a
-// matrix of rows (positions) and columns (channels), of which a thread has VEC.
+// Shared by norms with contiguous channels (NHWC): a slab of channels, which consists of whole
+// groups, is a matrix of rows (positions) and columns (channels), VEC of which belong to a thread.
 #pragma once
 #include "sets.cuh"
 
 namespace kw {
 
 struct Slabs {
-  long long rows, x_step, gy_step;  // positions of a sample; elements between them
-  int channels, slab, per;          // of a sample, of a slab, of a group
+  long long rows, x_step, gy_step;  // positions per sample; elements between them
+  int channels, slab, per;          // per sample, per slab, per group
 
   __device__ __forceinline__ int groups() const { return slab / per; }
 };
 
-// A thread's columns, and where its rows begin: `rows` rows of threads share those of a block.
+// A thread's columns and its first row: the threads of a block process `rows` rows at a time.
 template <int VEC> struct Column {
   int first, row, rows;
-  bool live;  // false in threads that are left over
+  bool live;  // false in threads without columns
 
   __device__ __forceinline__ Column(const Slabs &slabs) {
     const int columns = slabs.slab / VEC;
@@ -25,7 +25,7 @@ template <int VEC> struct Column {
   }
 };
 
-// The positions that one of a sample's `blocks` blocks takes.
+// The positions that one of a sample's `blocks` blocks processes.
 struct Range {
   long long first, last;
   __device__ __forceinline__ Range(long long rows, int blocks, int block) {
@@ -35,8 +35,8 @@ struct Range {
   __device__ __forceinline__ float count() const { return static_cast<float>(last - first); }
 };
 
-// Which part of x a block takes: its sample, the first channel of its slab, its place among the
-// `blocks` blocks of that.
+// The part of x that a block processes: its sample, the first channel of its slab, and its index
+// among the `blocks` blocks of that slab.
 struct Place {
   long long sample;
   int slab, block;
@@ -47,14 +47,14 @@ struct Place {
     sample = slab_ / of_sample;
     slab = static_cast<int>(slab_ - sample * of_sample) * slabs.slab;
   }
-  // The first group.
+  // The index of the first group.
   __device__ __forceinline__ long long group(const Slabs &slabs) const {
     return sample * (slabs.channels / slabs.per) + slab / slabs.per;
   }
 };
 
-// Adds up the rows of threads: the total of each channel in `lanes`, to the whole block. In steps
-// of the same order every time; each step writes where only the same thread reads.
+// Adds over the rows of threads: the total of each channel, in `lanes`, for the whole block. The
+// order of the steps is fixed; each step writes only elements that the same thread reads.
 template <int VEC>
 __device__ __forceinline__ void add_columns(const float (&mine)[VEC], const Column<VEC> &c,
                                             int slab, float *lanes) {
@@ -77,7 +77,7 @@ __device__ __forceinline__ void add_columns(const float (&mine)[VEC], const Colu
   __syncthreads();
 }
 
-// total[g] = the sum of of(channel) over a group's channels, to the whole block.
+// total[g] = the sum of of(channel) over the channels of a group, for the whole block.
 template <typename Of>
 __device__ __forceinline__ void add_groups(const Slabs &slabs, float *total, const Of &of) {
   for (int g = threadIdx.x; g < slabs.groups(); g += blockDim.x) {
@@ -89,11 +89,11 @@ __device__ __forceinline__ void add_groups(const Slabs &slabs, float *total, con
   __syncthreads();
 }
 
-// Of a thread's columns: the group's statistics, and weight and bias.
+// Statistics of the groups, weight and bias of a thread's columns.
 template <int VEC> struct ColumnAffine {
   float mean[VEC], rstd[VEC], weight[VEC], bias[VEC];
 
-  // stats(g): of the slab's group g. `slab`: the slab's first channel.
+  // stats(g): the statistics of group g of the slab. `slab`: the first channel of the slab.
   template <typename W, typename Of>
   __device__ __forceinline__ ColumnAffine(const W *w, const W *b, int given, int slab,
                                           const Column<VEC> &c, int per, const Of &stats) {
@@ -119,7 +119,7 @@ template <int VEC> struct ColumnAffine {
     return from_float<typename N::T>(y);
   }
 
-  // The gradient of what silu receives, and the normalised x.
+  // The gradient of the input of silu, and the normalised x.
   template <typename N>
   __device__ __forceinline__ void gradients(const Vec<typename N::T, VEC> &gy,
                                             const Vec<typename N::T, VEC> &x, float (&g)[VEC],
@@ -134,7 +134,7 @@ template <int VEC> struct ColumnAffine {
     }
   }
 
-  // gx, from the means over the group of g and g xhat, both times the weight.
+  // gx, from the means of g and g xhat over the group, both times the weight.
   template <typename N>
   __device__ __forceinline__ Vec<typename N::T, VEC> gradient(const Vec<typename N::T, VEC> &gy,
                                                               const Vec<typename N::T, VEC> &x,

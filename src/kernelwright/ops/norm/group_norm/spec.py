@@ -1,17 +1,17 @@
-"""group_norm: the maths, with an optional silu behind it.
+"""group_norm, optionally followed by silu: the mathematics.
 
 The channels of a sample are normalised in groups. With mean and variance over a group,
 
     xhat = (x - mean) * rstd    rstd = 1 / sqrt(var x + eps)
-    z = xhat * weight + bias    a weight and a bias for each channel
+        z = xhat * weight + bias    one weight and bias per channel
     y = z, or silu(z) = z / (1 + e^-z)
 
-The backward takes mean and rstd from the forward, and computes z again. With h the gradient of z
-and g = h * weight,
+The backward takes mean and rstd from the forward, and recomputes z. With h the gradient of z and g
+= h * weight,
 
     gx = rstd * (g - xhat * mean(g * xhat) - mean(g))    means over a group
 
-gweight is the sum of h * xhat over samples and positions, gbias that of h.
+gweight is the sum of h * xhat over samples and positions; gbias is the sum of h.
 
 The operator's x has three dimensions: (N, C, L), or (N, L, C) with `channels_last`.
 """
@@ -27,7 +27,7 @@ from . import cases
 
 
 def grouped(t, groups, channels_last):
-    """(N, groups, C / groups, L), from either order of dimensions."""
+    """x as (N, groups, C / groups, L), from either order of dimensions."""
     t = t.transpose(1, 2) if channels_last else t
     return t.unflatten(1, (groups, t.shape[1] // groups))
 
@@ -39,12 +39,12 @@ def ungrouped(t, channels_last):
 
 
 def per_channel(p, groups):
-    """A parameter against `grouped`."""
+    """A parameter in a shape that broadcasts against `grouped`."""
     return p.view(groups, -1, 1)
 
 
 def over(t):
-    """The mean over a group, of `grouped`."""
+    """The mean over each group, of a `grouped` tensor."""
     return t.flatten(-2).mean(-1)[..., None, None]
 
 
@@ -63,13 +63,13 @@ def group_norm(x, weight, bias, groups, eps, channels_last=False, silu=False):
 
 
 def normalised(x, weight, bias, mean, rstd, groups, channels_last):
-    """xhat and z, `grouped`, from the statistics."""
+    """xhat and z in the shape of `grouped`, from the statistics."""
     xhat = (grouped(x, groups, channels_last) - mean[..., None, None]) * rstd[..., None, None]
     return xhat, _affine(xhat, weight, bias, groups)
 
 
 def _opened(gy, x, weight, bias, mean, rstd, groups, channels_last, silu):
-    """The gradient of z and xhat, `grouped`."""
+    """The gradient of z, and xhat, in the shape of `grouped`."""
     h = grouped(gy, groups, channels_last)
     xhat, z = normalised(x, weight, bias, mean, rstd, groups, channels_last)
     if silu:
@@ -86,7 +86,7 @@ def group_norm_backward(gy, x, weight, bias, mean, rstd, groups, channels_last=F
 
 
 def _summed(terms, parameter):
-    """The gradient of a weight or bias; without one, a tensor of shape (0,)."""
+    """The gradient of a weight or bias; a tensor of shape (0,) if there is none."""
     return terms.new_empty(0) if parameter is None else terms.sum((0, 3)).flatten()
 
 
@@ -122,32 +122,32 @@ def backward_cost(gy, x, weight, bias, mean, rstd, silu=False, **others):
 
 
 def public(x, weight, bias, groups, eps, channels_last=False, silu=False):
-    """What the public function takes."""
+    """The arguments of the public function."""
     given = x.transpose(1, 2) if channels_last else x
     return (given, groups, weight, bias, eps), {"silu": True} if silu else {}
 
 
 def _size_of(p, groups, like):
-    """|parameter| against `grouped`; 1 where there is none."""
+    """|parameter| in a shape that broadcasts against `grouped`; 1 if there is none."""
     return like.new_ones(()) if p is None else per_channel(p.double().abs(), groups)
 
 
 def _z_noise(x, weight, bias, groups, mean, rstd):
-    """Of z: x - mean, the products and the sum are rounded, each by u of its size; the mean errs as
-    `mean_noise` says."""
+    """The noise of z: x - mean, the products and the sum are rounded, each by u of its size; the
+    error of the mean is `mean_noise`."""
     of_mean = mean_noise(x.flatten(-2))[..., None]
     z = _size_of(weight, groups, x) * rstd * (4 * (x - mean).abs() + of_mean)
     return z if bias is None else z + _size_of(bias, groups, x)
 
 
 def noise(x, weight, bias, groups, eps, channels_last=False, silu=False):
-    """The rounding error of float32 in the differences: `_z_noise`; a silu's slope is at most 1.1,
-    and it rounds its result a few times.
+    """The rounding error of float32 in the differences (`_z_noise`). The slope of silu is at most
+    1.1, and it rounds its result a few times.
 
-    Of rstd: where parts are merged, their means are rounded, by e = u |mean| each, before they are
-    subtracted from the whole's. That changes the squared deviations of all n elements, a sum of
-    independent terms, by about 2 e sqrt(n var), and so rstd by e rstd^2 / sqrt(n); twice, for both
-    means."""
+    The error of rstd: where parts are merged, their means are rounded, by e = u |mean| each, before
+    they are subtracted from the mean of all. This changes the squared deviations of all n elements,
+    a sum of independent terms, by about 2 e sqrt(n var), and therefore rstd by e rstd^2 / sqrt(n);
+    twice that for both means."""
     given = grouped(x.double(), groups, channels_last)
     y, mean, rstd = group_norm(x.double(), *map(_double, (weight, bias)), groups, eps,
                                channels_last, silu)  # fmt: skip
@@ -167,8 +167,9 @@ def _double(p):
 def backward_noise(gy, x, weight, bias, mean, rstd, groups, channels_last=False, silu=False):
     """The rounding error of float32 where the backward's differences and sums cancel.
 
-    In gx = rstd (g - xhat m1 - m2) each term is rounded, by u of its size, and a mean errs as a sum
-    does (rounding.py). With silu, h errs by z's error times the slope's slope, at most 1/2.
+    In gx = rstd (g - xhat m1 - m2) each term is rounded, by u of its size, and a mean has the error
+    of a sum (rounding.py). With silu, the error of h is that of z times the second derivative,
+    which is at most 1/2.
     """
     weight, bias, gy, x, mean, rstd = map(_double, (weight, bias, gy, x, mean, rstd))
     h, xhat = _opened(gy, x, weight, bias, mean, rstd, groups, channels_last, silu)
@@ -189,8 +190,9 @@ def backward_noise(gy, x, weight, bias, mean, rstd, groups, channels_last=False,
 
 
 def statistics(x, mean, rstd, groups, channels_last=False, **others):
-    """mean and rstd as functions of x, for double backward, which takes them as numbers. What the
-    forward added to the variance, eps, is what rstd has that the variance has not."""
+    """mean and rstd as functions of x, for the double backward, to which they are constants. The
+    eps that the forward added to the variance is the difference between 1 / rstd^2 and the
+    variance."""
     wide = grouped(x.to(mean.dtype), groups, channels_last)
     found = over(wide)
     variance = over((wide - found).square()).flatten(1)
@@ -199,7 +201,7 @@ def statistics(x, mean, rstd, groups, channels_last=False, **others):
 
 
 def sharding(args, results):
-    """Samples, which do not depend on each other."""
+    """Over samples, which do not depend on each other."""
     x = args["x"]
     if x.shape[0] != 1:
         split = {k: 0 for k, t in args.items() if isinstance(t, TensorSpec)}
@@ -210,7 +212,7 @@ def sharding(args, results):
 
 
 def _whole(t):
-    """What becomes of a parameter's gradient: a sum over the samples, or the empty tensor."""
+    """The sharding of a parameter's gradient: a sum over the samples, or the empty tensor."""
     return "sum" if t.numel() else None
 
 

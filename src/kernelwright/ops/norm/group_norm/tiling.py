@@ -1,5 +1,5 @@
-"""A call as kernels see it, and how its groups are laid over blocks: what plans and heuristics.py
-share."""
+"""A call in the form that kernels take, and how its groups are distributed over blocks: shared by
+plans and heuristics.py."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE, boolean
 
 CLUSTER = 16  # blocks; more than 8 are not portable
-STATIC = 2048  # bytes of shared memory that kernels declare, at most
-SYSTEM = 1024  # bytes of shared memory that each block costs beside its own
-VECTORS = 64  # of a piece of a row, which one warp takes, at most
-UNROLL = 4  # vectors of a thread in flight in launches that hold nothing
-SPLIT_VECTORS = 32 * UNROLL  # of a piece there
+STATIC = 2048  # maximum bytes of static shared memory of the kernels
+SYSTEM = 1024  # bytes of shared memory that the system reserves per block
+VECTORS = 64  # maximum number of vectors in a piece of a row, which one warp processes
+UNROLL = 4  # vectors that a thread has in flight in launches that keep no data
+SPLIT_VECTORS = 32 * UNROLL  # vectors per piece in these launches
 
 
 class Call:
@@ -38,7 +38,7 @@ class Call:
 
     @property
     def steps(self) -> list[int]:
-        """Elements between the rows of each stream, which has elements."""
+        """Elements between the rows of each stream; the streams have elements."""
         return [rows_view(t.shape, t.strides)[2] for t in self.streams]
 
     @property
@@ -51,43 +51,43 @@ class Call:
 
     @property
     def parameter_dtype(self):
-        """Of weight and bias; the elements' own where there are none."""
+        """Dtype of weight and bias; that of the elements if there are none."""
         found = self.parameters
         return found[0].dtype if found else self.dtype
 
     @property
     def given(self) -> Scalar:
-        """norm.cuh's bits of the parameters that there are."""
+        """The bits of norm.cuh that say which parameters are given."""
         return i32((self.weight is not None) + 2 * (self.bias is not None))
 
     @property
     def pointers(self) -> tuple[str, str]:
-        """Of weight and bias; for one that is absent x, which the kernel does not read as such."""
+        """Pointers to weight and bias; x for an absent one, which the kernel then does not read."""
         return tuple(n if self.args[n] is not None else "x" for n in ("weight", "bias"))
 
     folder = Path(__file__).parent  # of the kernels' files
-    variance = "mean"  # where a kernel writes the variance: of a group, it does not
+    variance = "mean"  # what a kernel writes the variance to; group_norm's kernels do not
 
     @property
     def leaves(self) -> bool:
-        """A backward's first launch leaves sums of channels, for a second to add."""
+        """Whether a backward's first launch writes channel sums for a second launch to add."""
         return bool(self.parameters) and not self.per_set
 
     def gradients(self, other: str) -> tuple[str, str]:
-        """Gradients of weight and bias; for one that is absent `other`, which the kernel does not
-        write as such."""
+        """Gradients of weight and bias; `other` for an absent one, which the kernel then does not
+        write."""
         return (
             other if self.weight is None else "gweight",
             other if self.bias is None else "gbias",
         )
 
     def gradients_of_sets(self, other: str = "gx") -> tuple[str, str]:
-        """The same, of parameters that a whole set has: the first launch writes them."""
+        """The same for parameters that apply to a whole set: the first launch writes them."""
         return self.gradients(other) if self.per_set else (other, other)
 
     @cached_property
     def width(self) -> int:
-        """Elements that every access may move at once."""
+        """Number of elements that every access may move together."""
         row = self.channels if self.last else self.length
         found = math.gcd(16 // self.itemsize, row, *self.steps)
         return math.gcd(found, *(t.align // self.itemsize for t in self.streams))
@@ -98,7 +98,8 @@ class Call:
         return f"kw::SetNorm<{types}, {boolean(self.silu)}, {boolean(self.per_set)}>"
 
     def pieces(self, vectors: int = VECTORS) -> Pieces:
-        """A group's channels as rows; pieces of up to `vectors` vectors, all but the last equal."""
+        """A group's channels as rows, in pieces of at most `vectors` vectors, equal except the
+        last."""
         step = self.per * self.length
         count, piece = cut(self, vectors)
         return Pieces(
@@ -107,14 +108,14 @@ class Call:
 
 
 def cut(c: Call, vectors: int) -> tuple[int, int]:
-    """How many pieces of a row there are, and the elements of one."""
+    """The number of pieces of a row, and the elements of one."""
     row = c.length // c.width
     count = cdiv(row, vectors)
     return count, cdiv(row, count) * c.width
 
 
 class Pieces(NamedTuple):
-    """sets.cuh's Sets: `rows` rows of a set, in `pieces` pieces of `piece` elements each."""
+    """Sets of sets.cuh: `rows` rows per set, in `pieces` pieces of `piece` elements each."""
 
     outer_step: int
     set_step: int
@@ -134,7 +135,7 @@ class Pieces(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """`blocks` blocks that hold a set's pieces, in `shared` bytes each."""
+    """`blocks` blocks that hold the pieces of a set, in `shared` bytes each."""
 
     pieces: Pieces
     blocks: int
@@ -142,7 +143,8 @@ class Cluster(NamedTuple):
 
 
 def cluster_of(gpu, c: Call, config) -> Cluster | None:
-    """Of the config's blocks or, if the group needs it, more; None if no cluster holds it."""
+    """A cluster of the config's blocks or, if the group needs it, more; None if no cluster holds
+    it."""
     pieces = c.pieces()
     blocks = config["blocks"]
     while blocks <= CLUSTER:
@@ -154,8 +156,8 @@ def cluster_of(gpu, c: Call, config) -> Cluster | None:
 
 
 class Slab(NamedTuple):
-    """`channels` channels of a sample, whole groups and whole vectors, of which `blocks` blocks
-    hold the rows in `shared` bytes each."""
+    """`channels` channels of a sample, in whole groups and whole vectors; `blocks` blocks hold
+    their rows in `shared` bytes each."""
 
     channels: int
     blocks: int
@@ -163,9 +165,9 @@ class Slab(NamedTuple):
 
 
 def slab_channels(c: Call, threads: int, size: int) -> list[int]:
-    """Channels of a slab: whole groups and vectors that divide all channels and for which a block
-    has threads. First the fewest whose rows have `size` bytes, or the most there are; then fewer
-    and fewer."""
+    """Numbers of channels of a slab that are whole groups and vectors, divide the number of all
+    channels, and need no more threads than a block has. The first is the smallest whose rows have
+    `size` bytes, or the largest there is; smaller ones follow in descending order."""
     unit = math.lcm(c.per, c.width)
     fit = [k * unit for k in range(1, c.channels // unit + 1)
            if c.channels // unit % k == 0 and k * unit <= threads * c.width]  # fmt: skip
@@ -174,8 +176,8 @@ def slab_channels(c: Call, threads: int, size: int) -> list[int]:
 
 
 def slab_of(gpu, c: Call, config) -> Slab | None:
-    """Of the config's blocks or, if the slab needs it, more; a smaller slab where sixteen do not
-    hold it; None if they hold none."""
+    """A slab in a cluster of the config's blocks or, if it needs more, of more; a smaller slab if
+    sixteen blocks do not hold it; None if they hold none."""
     threads = config["threads"]
     for channels in slab_channels(c, threads, config["slab"]):
         blocks = config["blocks"]
@@ -188,7 +190,7 @@ def slab_of(gpu, c: Call, config) -> Slab | None:
 
 
 def slab_shared(c: Call, channels: int, blocks: int, threads: int) -> int:
-    """Bytes of a block: its vectors, and cuda_channels.cu's sums of channels and groups."""
+    """Bytes per block: its vectors, and the sums of channels and groups of cuda_channels.cu."""
     at_once = threads // (channels // c.width)
     vectors = cdiv(cdiv(c.length, blocks), at_once) * threads
     groups = channels // c.per
@@ -197,8 +199,8 @@ def slab_shared(c: Call, channels: int, blocks: int, threads: int) -> int:
 
 
 class Split(NamedTuple):
-    """A set's share of a grid: `blocks` blocks; of a slab of `channels` channels in `shared` bytes
-    each, where channels lie side by side."""
+    """The blocks of a set: `blocks` of them; channels last, of a slab of `channels` channels, with
+    `shared` bytes each."""
 
     blocks: int
     channels: int = 0
@@ -206,8 +208,8 @@ class Split(NamedTuple):
 
 
 def split_of(gpu, c: Call, config) -> Split:
-    """Blocks for the config's number on each multiprocessor, as long as each has a piece for every
-    warp."""
+    """As many blocks as give each multiprocessor the config's number, if every warp still has a
+    piece."""
     wanted = cdiv(gpu.sms * config["blocks"], c.sets)
     return Split(max(1, min(wanted, cdiv(c.pieces(SPLIT_VECTORS).items, config["threads"] // 32))))
 

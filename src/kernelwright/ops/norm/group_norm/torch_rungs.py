@@ -6,7 +6,7 @@ from .spec import group_norm, group_norm_backward, normalised, ungrouped
 
 
 def manual(x, weight, bias, groups, eps, channels_last=False, silu=False):
-    """The formula in float32, a kernel a line."""
+    """The formula in float32, one kernel per line."""
     y, *statistics = group_norm(x.to(_wide(x)), weight, bias, groups, eps, channels_last, silu)
     return y.to(x.dtype), *statistics
 
@@ -20,7 +20,7 @@ def manual_backward(gy, x, weight, bias, mean, rstd, groups, channels_last=False
 
 
 def native(x, weight, bias, groups, eps, channels_last=False, silu=False):
-    if x.numel() == 0:  # PyTorch's statistics of nothing differ from the formula's
+    if x.numel() == 0:  # PyTorch's statistics of empty input differ from the formula's
         return manual(x, weight, bias, groups, eps, channels_last, silu)
     image, wide = _image(x, channels_last), _wide(x)
     y, mean, rstd = torch.native_group_norm(
@@ -38,7 +38,7 @@ def native_backward(gy, x, weight, bias, mean, rstd, groups, channels_last=False
         z = normalised(x.to(wide), weight, bias, mean, rstd, groups, channels_last)[1]
         z = _image(ungrouped(z, channels_last), channels_last)
         gradient = torch.ops.aten.silu_backward(gradient, z)
-    # PyTorch takes the shape of the bias's gradient from the weight
+    # PyTorch takes the shape of the bias gradient from the weight
     scale = mean.new_ones(image.shape[1]) if weight is None else weight.to(wide)
     gx, gweight, gbias = torch.ops.aten.native_group_norm_backward(
         gradient, image, mean, rstd, scale, *image.shape[:3], groups,
@@ -49,8 +49,9 @@ def native_backward(gy, x, weight, bias, mean, rstd, groups, channels_last=False
 
 
 def _image(x, channels_last):
-    """(N, C, L, 1), with the channels last in memory where they are on a CPU, whose kernels take
-    that. In float32: PyTorch's statistics have the input's dtype, too coarse in 16 bits."""
+    """(N, C, L, 1), with the channels last in memory if they are so in x on a CPU, whose kernels
+    support this. In float32, because PyTorch's statistics have the input's dtype, which is too
+    coarse in 16 bits."""
     x = x.to(_wide(x))
     if not channels_last:
         return x.contiguous().unsqueeze(-1)

@@ -15,7 +15,7 @@ from kernelwright.ops._arguments import agreed, flat, normalized
 
 from . import heuristics, heuristics_superset, spec, statistics
 
-# Autocast takes rms_norm to float32 since 2.12, as it has taken layer_norm before.
+# From torch 2.12 on, autocast casts rms_norm to float32, as it has always done for layer_norm.
 _RMS_NORM_IN_FLOAT32 = torch.torch_version.TorchVersion(torch.__version__) >= (2, 12)
 
 
@@ -30,14 +30,14 @@ _LOOP = rungs.triton(
 
 
 def _rungs(name: str, suffix: str) -> tuple[Rung, ...]:
-    """The ladder from the bottom up; `suffix` is "_backward" in a backward's."""
+    """The rungs from the slowest to the fastest; `suffix` is "_backward" in a backward's."""
 
     def tuned(what):
-        """heuristics.py's entry of that name for this side, if it has one."""
+        """The entry of heuristics.py with this name for this side, if there is one."""
         return getattr(heuristics, f"{what}{suffix.upper() if what.isupper() else suffix}", None)
 
     def cuda(trick: str, idea: str) -> Rung:
-        """A rung of cuda.py; in the backward it also adds its partial sums of gweight and gbias."""
+        """A rung of cuda.py; a backward also adds its partial sums of gweight and gbias."""
         return rungs.cuda(
             trick,
             suffix,
@@ -92,10 +92,10 @@ def _ladders(forward: Operator, backward: Operator) -> tuple[Ladder, Ladder]:
     )
 
 
-# Defaults of the functions below are no floats: torch.compile(dynamic=True) takes a float that is
-# one for a variable first, and compiles again when it finds that a kernel wants a number.
+# The defaults of the functions below are not floats: torch.compile(dynamic=True) first treats a
+# float argument as a variable, and recompiles when a kernel needs it as a number.
 
-# samples of a vmap may each have a weight: no batch of rows with one weight
+# the samples of a vmap may each have a weight, so that they cannot be rows with a common weight
 _layer_norm = bind(
     *_ladders(spec.LAYER_NORM, spec.LAYER_NORM_BACKWARD),
     vmap="loop",
@@ -104,7 +104,7 @@ _layer_norm = bind(
 _rms_norm = bind(
     *_ladders(spec.RMS_NORM, spec.RMS_NORM_BACKWARD), vmap="loop", statistics=statistics.of_x
 )
-# h's gradient is that of x and that of the residual
+# the gradient of h is that of x and of the residual
 _add_layer_norm = bind(
     *_ladders(spec.ADD_LAYER_NORM, spec.ADD_LAYER_NORM_BACKWARD),
     vmap="loop",
@@ -259,14 +259,14 @@ def add_rms_norm(
 
 
 def _autocast(input):
-    """The input as autocast casts it for an operator that it runs in float32."""
+    """The input, cast as autocast does for operators that it runs in float32."""
     if torch.is_autocast_enabled() and input.is_cuda and input.itemsize == 2:
         return input.float()
     return input
 
 
 def _eps(eps, input):
-    """PyTorch's: float32's epsilon, float64's for float64."""
+    """PyTorch's default: the epsilon of float32, or of float64 for float64."""
     if eps is None:
         return torch.finfo(torch.promote_types(input.dtype, torch.float32)).eps
     return eps

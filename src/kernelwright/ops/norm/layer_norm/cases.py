@@ -1,4 +1,4 @@
-"""What the norm operators are verified and timed on."""
+"""The cases on which the norm operators are verified and timed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import torch
 from kernelwright.contract import case
 from kernelwright.contract.inputs import FLOATS, adversarial, tensor
 
-# (rows, columns): hidden sizes of GPT-2, Llama 3 and quack's and Liger's published tables.
+# (rows, columns): hidden sizes of GPT-2 and Llama 3, and of the tables that quack and Liger
+# publish.
 BENCH = {
     (32768, 256): "short rows",
     (32768, 1024): "GPT-2 medium hidden",
@@ -32,7 +33,7 @@ def _bench(shapes, params):
 
 
 def _full(params, sweep, most, less):
-    """Everything in dtype `most`; in the others, which differ by conversions, a few cases."""
+    """All cases in dtype `most`; in the others, which differ only by conversions, a few cases."""
     few = (((5, 33), "contiguous"), ((4, 1000), "contiguous"), ((6, 40), "sliced"))
     return (
         *adversarial(dtypes=(most,), **params),
@@ -49,13 +50,13 @@ def _full(params, sweep, most, less):
 
 
 def _swept(params, sweep):
-    """Further parameters, on a row that whole vectors fill."""
+    """Further parameters, on a row of whole vectors."""
     dtypes = torch.float32, torch.bfloat16
     return tuple(case((4, 3, 64), d, **{**params, **more}) for more in sweep for d in dtypes)
 
 
 def _long(params):
-    """For clusters: a row that no whole vectors fill, and several rows for each of them."""
+    """For clusters: a row that is not a whole number of vectors, and several rows per cluster."""
     return (
         case((3, 2177), torch.bfloat16, **params),
         case((4100, 2056), torch.bfloat16, **params),
@@ -64,7 +65,8 @@ def _long(params):
 
 
 def _short(params, sweep):
-    """For operators that are others with a flag: the flag, on a few shapes and every layout."""
+    """For operators that differ from others by a flag: the flag, on a few shapes and every
+    layout."""
     empty = tuple(case(s, torch.float32, **params) for s in ((0,), (3, 0)))
     small = tuple(
         case(shape, d, **params)
@@ -133,8 +135,8 @@ def with_residual(made):
 
 
 def backward(made, statistics):
-    """Inputs of the backward of what takes `made`: a gradient for each result, and the statistics
-    of the rows, `statistics(x, eps)` in float32."""
+    """Inputs of the backward of the operator whose inputs `made` makes: a gradient for each result,
+    and the statistics of the rows, `statistics(x, eps)` in float32."""
 
     def inputs(c, device):
         args = {**made(c, device), "gy": tensor(c, "gy", device)}
@@ -150,7 +152,7 @@ def backward(made, statistics):
 
 
 def _parameter(c, name, device):
-    """Of the input's dtype, or float32 where the case says so; or None."""
+    """A parameter of the input's dtype, or float32 if the case says so; or None."""
     if c.param(name) == "none":
         return None
     dtype = torch.float32 if c.param("weight") == "float32" else c.dtype

@@ -103,7 +103,8 @@ def _forward(c, kernel, blocks, threads, shared=0):
 
 
 def _backward(c, kernel, walk, parts, blocks):
-    """`parts` teams of `blocks` walk over the rows; what they leave is added in a second step."""
+    """`parts` teams in `blocks` blocks process the rows; a second launch adds their partial
+    sums."""
     first = Launch(
         kernel,
         (parts * blocks, 1, 1),
@@ -113,7 +114,7 @@ def _backward(c, kernel, walk, parts, blocks):
     )
     if not c.parameters:
         return Plan((first,))
-    # four columns a lane where that still leaves blocks for every multiprocessor
+    # four columns per lane if this still leaves blocks for every multiprocessor
     width = 4 if c.cols % 4 == 0 and c.cols >= 8192 else 1
     warps = min(32, next_power_of_2(cdiv(parts, 4)))
     second = Launch(

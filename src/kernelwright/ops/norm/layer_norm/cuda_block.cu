@@ -1,11 +1,12 @@
-// A row in a block's registers; backward, in its shared memory.
+// A row in the registers of a block; in the backward, in its shared memory.
 //
-// Idea: as `cuda_warp`, with a block's warps sharing a row. Mean and variance cross the block
-// together, as sums and squares about each warp's own mean: one barrier a row. Backward: a block
-// walks over the rows, ROWS at once with one barrier; a thread keeps its columns' part of gweight
-// and gbias in registers, so there are no teams to add up.
-// Traffic: forward x read, y written once; backward gy, x read, gx written once, for rows that a
-// warp's registers do not hold.
+// Idea: as `cuda_warp`, but the warps of a block share a row. Mean and variance are exchanged
+// together, as sums and squared deviations from each warp's own mean: one barrier per row. In the
+// backward a block iterates over the rows, ROWS at a time with one barrier; a thread keeps its
+// columns' part of gweight and gbias in registers, so that no teams have to be added up.
+// Traffic: forward: x read once, y written once; backward: gy and x read once, gx written once,
+// also for rows that do not fit in a warp's registers.
+// Compared with `cuda_warp`: longer rows, and more threads per row.
 // Limit: the registers and shared memory of one multiprocessor.
 #include "../norm.cuh"
 #include "norm_backward.cuh"
@@ -19,7 +20,7 @@ __global__ void __launch_bounds__(THREADS)
                    long long n_cols_, long long x_stride, long long r_stride, float eps,
                    float offset, int given) {
   __shared__ kw::Moments parts[THREADS / 32];
-  // WHOLE: the row fills every thread's vectors, so that no bound is left in the code
+  // WHOLE: the row fills the vectors of every thread, so that the code contains no bounds checks
   const int n_cols = WHOLE ? VEC * VECS * THREADS : static_cast<int>(n_cols_);
   const int first = threadIdx.x;
   const long long row = blockIdx.x;
@@ -28,7 +29,7 @@ __global__ void __launch_bounds__(THREADS)
   kw::load_row<N, THREADS>(kept, x + row * x_stride, r + row * r_stride, h + row * n_cols, first,
                            n_cols);
 
-  // few parameters arrive with the row; many, after its reduction
+  // few parameters are loaded together with the row; many are loaded after its reduction
   kw::Early<N, VEC, VECS, VECS * sizeof(kw::Raw<typename N::W, VEC>) * (N::kCenter ? 2 : 1) <= 64>
       parameters(w, b, given, n_cols, offset);
 #pragma unroll
@@ -66,7 +67,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                    int given) {
   constexpr int kWarps = THREADS / 32;
   extern __shared__ uint4 dynamic_shared[];
-  __shared__ float parts[2][ROWS][2][kWarps];  // of this turn and the next: one barrier a turn
+  __shared__ float parts[2][ROWS][2][kWarps];  // two arrays in turn: one barrier per iteration
   const int n_cols = static_cast<int>(n_cols_), warp = threadIdx.x / 32, first = threadIdx.x;
   const kw::Streams<N> streams = {gy,        gh,        x,        means,  rstds,
                                   gy_stride, gh_stride, x_stride, n_rows, n_cols};
@@ -78,7 +79,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
   long long row = static_cast<long long>(blockIdx.x) * ROWS;
   kw::Statistics s[ROWS];
   flight.fetch(streams, row, s);
-  flight.keep_weights(w, given, offset);  // while the first rows are on their way
+  flight.keep_weights(w, given, offset);  // while the first rows are in flight
   for (int turn = 0; row < n_rows; row += step, turn ^= 1) {
     kw::Sums sums[ROWS];
     flight.sums(g, streams, row, s, sums);

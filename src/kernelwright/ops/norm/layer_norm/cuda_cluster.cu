@@ -1,13 +1,13 @@
-// A row in the registers, or the shared memories, of a cluster's blocks.
+// A row in the registers, or in the shared memory, of a cluster of blocks.
 //
-// Idea: as `cuda_block`, with CLUSTER blocks on as many multiprocessors sharing a row. Each warp
-// sends its sums to the shared memory of every block of the cluster, which reduces all parts by
-// itself as soon as they have come. Walking: clusters walk over the rows; a row's sums travel while
-// the next row is in its first pass, and further rows arrive. That takes four mailboxes in turn: a
-// block may be two turns ahead of another, a box of which is still open for each.
-// Traffic: as `cuda_block`, for rows that no multiprocessor holds. Their parameters outgrow L1, and
-// come from L2 once for ROWS rows, or once for all rows of a walk.
-// Limit: the shared memory of sixteen multiprocessors, and compute capability 9.0.
+// Idea: as `cuda_block`, with CLUSTER blocks per row. Each warp sends its sums to every block of
+// the cluster, which reduces them on arrival. In the walking variant clusters iterate over the
+// rows: the sums of a row are in flight during the first pass over the next row, and further rows
+// are prefetched. This takes four mailboxes: a block may be two iterations ahead of another.
+// Traffic: as `cuda_block`, for rows too long for one multiprocessor. Their parameters exceed L1
+// and are read from L2 once per ROWS rows, or once for all rows of a walk.
+// Compared with `cuda_block`: the registers and shared memory of up to sixteen multiprocessors.
+// Limit: the shared memory of sixteen multiprocessors; compute capability 9.0 is required.
 #include "kw/cluster.cuh"
 #include "../norm.cuh"
 #include "norm_backward.cuh"
@@ -81,7 +81,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
   extern __shared__ uint4 dynamic_shared[];
   __shared__ kw::Moments parts[kBoxes][kParts];
   __shared__ kw::Mailbox boxes[kBoxes];
-  // % shows the compiler in which range they are, so that it drops what WHOLE makes needless
+  // % tells the compiler the range of the values, so that it removes checks that WHOLE makes
+  // needless
   const int rank = kw::cluster_rank() % CLUSTER, thread = threadIdx.x % THREADS;
   const int warp = thread / 32, lane = thread % 32, first = rank * VECS * THREADS + thread;
   const int n_cols = WHOLE ? VEC * VECS * THREADS * CLUSTER : static_cast<int>(n_cols_);
@@ -104,7 +105,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     kw::Vec<typename N::T, VEC> part[VECS];
     arrivals.take(part, rows, i, row);
     const kw::Moments moments = kw::moments<N, THREADS, WHOLE>(part, first, n_cols);
-    __syncwarp();  // all lanes have read the last turn, to which a send opens the way
+    __syncwarp();  // all lanes have read the previous sums, which the other blocks may overwrite
+                   // after the send
     if (lane < CLUSTER)
       boxes[turn % kBoxes].send(&parts[turn % kBoxes][rank * kWarps + warp], moments, lane);
   };
@@ -114,7 +116,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     if (row < n_rows) send(0, 0, row);
   }
 
-  // a turn a row: the moments of the next are on their way before those of this one are waited for
+  // one iteration per row: the moments of the next row are sent before this row's are waited for
   int i = 0;
   for (unsigned turn = 0; row < n_rows; row += step, turn++) {
     const int i_next = i + 1 < ROWS ? i + 1 : 0;
@@ -144,7 +146,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
   }
 }
 
-// The sums of all parts, to every thread of a warp.
+// The sums of all parts, in every thread of a warp.
 template <int PARTS, int SUMS>
 __device__ __forceinline__ kw::Vec<float, SUMS> sum_of(const kw::Vec<float, SUMS> *parts) {
   const int lane = threadIdx.x % 32;
@@ -169,7 +171,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                      int given) {
   constexpr int kWarps = THREADS / 32, kParts = kWarps * CLUSTER, kBoxes = 4;
   constexpr int kAhead = ROWS > 1 ? 1 : 0;          // rows whose first pass is done early
-  using Part = kw::Vec<float, N::kCenter ? 2 : 1>;  // a warp's sums, one message
+  using Part = kw::Vec<float, N::kCenter ? 2 : 1>;  // a warp's sums: one message
   extern __shared__ uint4 dynamic_shared[];
   __shared__ Part parts[kBoxes][kParts];
   __shared__ kw::Mailbox boxes[kBoxes];
@@ -189,7 +191,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
   for (int i = 0; i < ROWS; i++) flight.start(streams, i, row + i * step);
   const auto send = [&](unsigned turn, kw::Sums sums) {
-    __syncwarp();  // all lanes have read the last turn, to which a send opens the way
+    __syncwarp();  // all lanes have read the previous sums, which the other blocks may overwrite
+                   // after the send
     Part part;
     part[0] = kw::warp_reduce<kw::Sum>(sums.dot);
     if constexpr (N::kCenter) part[1] = kw::warp_reduce<kw::Sum>(sums.sum);
@@ -202,7 +205,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     if (row < n_rows) send(0, flight.sums(g, 0, s));
   }
 
-  // a turn a row: the sums of the next are on their way before those of this one are waited for
+  // one iteration per row: the sums of the next row are sent before this row's are waited for
   int slot = 0;
   for (unsigned turn = 0; row < n_rows; row += step, turn++) {
     const int slot_next = slot + 1 < ROWS ? slot + 1 : 0;

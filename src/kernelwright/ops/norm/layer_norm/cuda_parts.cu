@@ -1,10 +1,11 @@
-// The second step of a parameter's gradient: the parts that blocks have left are added in an order
-// that never changes, so that the result has the same bits every time.
+// The second step of a parameter's gradient: the partial sums that blocks have written are added in
+// a fixed order, so that the result is deterministic.
 //
-// A warp adds a part in turn with the block's other warps, for 32 vectors of columns; BATCH parts
-// are on their way at a time. The warps meet in shared memory. blockIdx.y: which parameter.
-// It starts before the first step ends, and waits. The parts are written meanwhile, so they are not
-// __restrict__: what is read through the texture path must not change while a kernel runs.
+// The warps of a block take turns in adding the partial sums for 32 vectors of columns, with BATCH
+// of them in flight at a time; the warps' sums are combined in shared memory. blockIdx.y selects
+// the parameter. The kernel starts before the first step ends, and waits. The partial sums are
+// written in the meantime, so their pointers are not __restrict__: data read through the texture
+// path must not change while a kernel runs.
 #include "kw/launch.cuh"
 #include "kw/vec.cuh"
 
@@ -17,7 +18,7 @@ __global__ void __launch_bounds__(1024)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   const long long col = (blockIdx.x * 32ll + lane) * VEC;
 
-  kw::wait_for_launch_before();  // for the parts
+  kw::wait_for_launch_before();  // for the partial sums
   kw::Vec<float, VEC> total{};
   if (col < n_cols) {
     for (long long part = warp; part < n_parts; part += warps * BATCH) {

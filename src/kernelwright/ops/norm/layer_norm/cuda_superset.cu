@@ -1,16 +1,18 @@
 // A row of any length in 16-byte vectors.
 //
-// Idea: of a row that starts or ends off a 16-byte boundary, the vectors that it touches are moved
-// whole; only the two ends go element by element. The columns of a vector then start anywhere:
-// weight and bias are loaded as aligned vectors too, and shifted by the same distance in all
-// threads of the row. As many warps share a row as it fills, rather than a power of two. Traffic: x
-// read once, y written once, 16 bytes an access; `cuda_block` falls back to 2 or 4 bytes where no
-// vector divides a row. Limit: rows of inputs and results must start equally far from a boundary; a
-// block's registers.
+// Idea: if a row starts or ends off a 16-byte boundary, the vectors that overlap it are moved
+// whole; only those at the two ends are moved element by element. A vector may then start at any
+// column: weight and bias are loaded as aligned vectors too, and shifted by the same distance in
+// all threads of the row. The number of warps that share a row need not be a power of two.
+// Traffic: x read once, y written once, 16 bytes per access.
+// Compared with `cuda_block`: that rung falls back to accesses of 2 or 4 bytes if the row length is
+// not divisible by a vector.
+// Limit: rows of inputs and results must have the same offset from a 16-byte boundary; the
+// registers of a block.
 #include "shifted.cuh"
 
-// A warp's part of a row: its sum, the squares about its own mean (about zero for rms_norm), and
-// how many elements it has.
+// A warp's part of a row: its sum, the squared deviations from its own mean (from zero for
+// rms_norm), and its number of elements.
 struct Part {
   float sum, squares, count;
 };

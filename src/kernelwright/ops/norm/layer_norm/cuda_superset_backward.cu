@@ -1,20 +1,21 @@
 // A row of any length in 16-byte vectors, realigned in shared memory.
 //
-// Idea: blocks walk over the rows. cp.async brings the vectors that the next rows touch to shared
-// memory, with what lies beside a row. A thread owns the same columns of every row, so that its
-// parts of gweight and gbias stay in registers: it reads the two vectors around its columns and
-// shifts them together. gx goes back the same way: into shared memory by columns, out of it by
-// vectors of the result, of which only the two ends of a row go element by element.
-// Traffic: gy, x read once, gx written once, 16 bytes an access; `cuda_block` falls back to 2 or 4
-// bytes where no vector divides a row.
-// Limit: three barriers a row; 8,192 columns; rows must start equally far from a boundary in all
-// tensors.
+// Idea: blocks iterate over the rows. cp.async copies the vectors that overlap the next rows to
+// shared memory. A thread has the same columns of every row, so that its parts of gweight and gbias
+// stay in registers: it reads the two vectors around its columns and shifts them together. gx is
+// written to shared memory by columns and from there by vectors of the result, element by element
+// at the ends of a row.
+// Traffic: gy and x read once, gx written once, 16 bytes per access.
+// Compared with `cuda_block`: that rung falls back to accesses of 2 or 4 bytes if the row length is
+// not divisible by a vector.
+// Limit: three barriers per row; 8,192 columns; rows must have the same offset from a 16-byte
+// boundary in all tensors.
 #include "shifted.cuh"
 #include "norm_backward.cuh"
 
 namespace {
 
-// A vector out of two neighbours: from element `by` of `low` on, the rest from `high`.
+// A vector composed of two neighbours: the elements of `low` from `by` on, the rest from `high`.
 template <typename T, int N>
 __device__ __forceinline__ kw::Vec<T, N> joined(const kw::Vec<T, N> &low, const kw::Vec<T, N> &high,
                                                 int by) {
@@ -26,17 +27,18 @@ __device__ __forceinline__ kw::Vec<T, N> joined(const kw::Vec<T, N> &low, const 
   return both[0];
 }
 
-// Rows of one tensor, copied to shared memory in the vectors that they touch.
+// Rows of one tensor, copied to shared memory in the vectors that overlap them.
 template <typename T, int TEAM> struct Arriving {
   using V = typename kw::Superset<T>::V;
   static constexpr int kWidth = kw::Superset<T>::kWidth;
   const T *const rows;
-  const long long stride, end;  // end: elements from the first row's start to the last one's end
+  const long long stride,
+      end;  // end: of the last row, from the first one
 
   __device__ __forceinline__ Arriving(const T *rows, long long stride, long long n_rows, int n_cols)
       : rows(rows), stride(stride), end((n_rows - 1) * stride + n_cols) {}
 
-  // A vector may have elements of the rows beside this one, but none of another tensor.
+  // A vector may contain elements of adjacent rows, but none of another tensor.
   __device__ __forceinline__ void start(V *slots, long long row, int past, int touched) const {
     for (int k = threadIdx.x; k < touched; k += TEAM) {
       const long long at = row * stride + k * kWidth - past;
@@ -67,7 +69,7 @@ __global__ void __launch_bounds__(TEAM, BLOCKS)
   using V = typename Superset::V;
   constexpr int kWidth = Superset::kWidth, kStreams = N::kAdd ? 3 : 2, kSlots = VECS * TEAM + 1;
   extern __shared__ uint4 dynamic_shared[];
-  __shared__ float dots[2][TEAM / 32], sums[2][TEAM / 32];  // of this turn and the next
+  __shared__ float dots[2][TEAM / 32], sums[2][TEAM / 32];  // two arrays in turn
   V *const slots = reinterpret_cast<V *>(dynamic_shared);
   const int n_cols = static_cast<int>(n_cols_), warp = threadIdx.x / 32;
   const kw::Streams<N> streams = {gy,        gh,        x,        means,  rstds,
@@ -103,12 +105,12 @@ __global__ void __launch_bounds__(TEAM, BLOCKS)
   int now = 0;
   for (int turn = 0; row < n_rows; row += step, turn ^= 1) {
     kw::copy_async_wait_all_but<ROWS - 2>();
-    __syncthreads();  // this row has come for all; of the last one, nothing is needed any more
+    __syncthreads();  // all threads see this row, and have finished with the previous one
     start(now == 0 ? ROWS - 1 : now - 1, row + (ROWS - 1) * step);
     const kw::Statistics next = kw::statistics(streams, row + step);
     V *const of_row = slots + now * kStreams * kSlots;
     const int p = past(row), n = touched(p);
-    // the vector of columns from k * kWidth on, zeros past the row's end
+    // the vector of columns from k * kWidth on, with zeros past the end of the row
     const auto columns = [&](const V *slot, int k) {
       V found{};
       if (k * kWidth >= n_cols) return found;
@@ -142,7 +144,7 @@ __global__ void __launch_bounds__(TEAM, BLOCKS)
     dot = kw::warp_reduce<kw::Sum>(dot);
     if constexpr (N::kCenter) sum = kw::warp_reduce<kw::Sum>(sum);
     if (threadIdx.x % 32 == 0) dots[turn][warp] = dot, sums[turn][warp] = sum;
-    __syncthreads();  // all have read the row, too: its place takes gx
+    __syncthreads();  // all threads have read the row: its memory receives gx
     dot = kw::sum_of_warps<TEAM / 32>(dots[turn]) * (share * s.rstd);
     if constexpr (N::kCenter) sum = kw::sum_of_warps<TEAM / 32>(sums[turn]) * (share * s.rstd);
 

@@ -1,12 +1,13 @@
-// A warp, or part of one, a row.
+// A warp, or part of a warp, per row.
 //
-// Idea: WIDTH lanes hold a row in registers and reduce it by shuffles: no barrier. Backward: a
-// fixed number of warps walk over the rows. cp.async brings the next ROWS rows to shared memory
-// while these are in work, so loads never wait for a reduction; each lane reads only what it copied
-// itself. Parts of gweight and gbias stay in registers to the end, where a block adds up its
-// warps'. Traffic: forward x read, y written once; backward gy, x read, gx written once.
-// `triton_row` waits for its rows in the backward.
-// Limit: a lane's registers.
+// Idea: WIDTH lanes hold a row in registers and reduce it by shuffles, without barriers. In the
+// backward a fixed number of warps iterate over the rows. cp.async copies the next ROWS rows to
+// shared memory while the current ones are processed, so loads do not wait for a reduction; each
+// lane reads only data that it has copied. Parts of gweight and gbias stay in registers; at the end
+// a block adds those of its warps.
+// Traffic: forward: x read once, y written once; backward: gy and x read once, gx written once.
+// Compared with `triton_row`: its backward waits for its rows instead of prefetching them.
+// Limit: the registers of a lane.
 #include "../norm.cuh"
 #include "norm_backward.cuh"
 
@@ -20,13 +21,13 @@ __global__ void __launch_bounds__(kThreads)
                   float *__restrict__ means, float *__restrict__ rstds, long long n_rows,
                   long long n_cols_, long long x_stride, long long r_stride, float eps,
                   float offset, int given) {
-  // WHOLE: rows fill every lane's vectors and blocks, so that no bound is left in the code
+  // WHOLE: rows fill the vectors of every lane and all blocks: the code contains no bounds checks
   const int n_cols = WHOLE ? VEC * VECS * WIDTH : static_cast<int>(n_cols_);
   const int lane = threadIdx.x % WIDTH;
   const long long first =
       (blockIdx.x * static_cast<long long>(kThreads) + threadIdx.x) / WIDTH * ROWS;
 
-  // lanes beyond the last row or column stay: all lanes of a warp take part in a shuffle
+  // lanes past the last row or column do not exit: all lanes of a warp take part in a shuffle
   kw::Vec<typename N::T, VEC> kept[ROWS][VECS];
 #pragma unroll
   for (int i = 0; i < ROWS; i++) {
@@ -35,7 +36,8 @@ __global__ void __launch_bounds__(kThreads)
                            n_cols, WHOLE || row < n_rows);
   }
 
-  // of short rows the parameters arrive with the row; of longer ones, after its reduction
+  // for short rows the parameters are loaded together with the row; for longer ones, after its
+  // reduction
   kw::Early<N, VEC, VECS, VECS * sizeof(kw::Raw<typename N::W, VEC>) <= 48> parameters(
       w, b, given, n_cols, offset);
 #pragma unroll
@@ -49,7 +51,7 @@ __global__ void __launch_bounds__(kThreads)
     const float squares = kw::squares_about<WIDTH>(s[i].mean, kept[i], lane, n_cols);
     s[i].rstd = rsqrtf(kw::warp_reduce<kw::Sum, WIDTH>(squares) / n_cols + eps);
   }
-  // lane i stores those of row i: one access for all
+  // lane i stores the statistics of row i: one access for all rows
   kw::Statistics mine = s[0];
 #pragma unroll
   for (int i = 1; i < ROWS; i++) mine = lane == i ? s[i] : mine;
@@ -87,14 +89,14 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                                   gy_stride, gh_stride, x_stride, n_rows, n_cols};
   kw::Flight<N, VEC, VECS, WIDTH, THREADS, ROWS> flight(dynamic_shared, lane, n_cols);
   kw::Gradients<N, VEC, VECS> g;
-  // rows of a warp's teams follow each other, so that all its lanes make the same turns
+  // the teams of a warp process consecutive rows, so that all its lanes execute the same iterations
   const long long step = static_cast<long long>(gridDim.x) * kTeams * ROWS;
   long long row = (static_cast<long long>(blockIdx.x) * kTeams + team) * ROWS;
   const int ahead = team % (32 / WIDTH) * ROWS;
   const float share = 1.0f / n_cols;
   kw::Statistics s[ROWS];
   flight.fetch(streams, row, s);
-  if (team == 0) flight.keep_weights(w, given, offset);  // while the first rows are on their way
+  if (team == 0) flight.keep_weights(w, given, offset);  // while the first rows are in flight
   __syncthreads();
   for (; row - ahead < n_rows; row += step) {
     kw::Sums sums[ROWS];
@@ -104,13 +106,14 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
       sums[i].dot = kw::warp_reduce<kw::Sum, WIDTH>(sums[i].dot) * share;
       if (N::kCenter) sums[i].sum = kw::warp_reduce<kw::Sum, WIDTH>(sums[i].sum) * share;
     }
-    // many columns are read again: no lane has the registers to keep them from the first pass
+    // rows of many columns are read again: the registers of a lane do not hold them from the first
+    // pass
     if constexpr (VEC * VECS > 8) __syncwarp();
     flight.gradients(gx, streams, row, step, s, sums);
   }
 
   kw::let_next_launch_start();
-  // each block's part: its teams' in order, through the memory that held their rows
+  // each block's partial sums: those of its teams in order, through the memory that held their rows
   float *const all = reinterpret_cast<float *>(dynamic_shared);
   if (given & kw::kWeight)
     kw::add_teams<VEC, VECS, WIDTH, THREADS>(g.weight, all, gw_parts + blockIdx.x * n_cols_,

@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .tiling import (
     warp_walk,
 )
 
-COLS = 32768  # elements that a Triton program holds in registers with 32 warps
-COLS_BACKWARD = 8192  # it holds four arrays of them
-WARP_ROW, BLOCK_ROW = 1024, 65536  # bytes of a row up to which a warp, a block is the better home
-STREAM = 2**26  # bytes of rows that outgrow L2
+COLS = 32768  # elements that fit in a Triton program's registers with 32 warps
+COLS_BACKWARD = 8192  # four arrays of this size fit
+WARP_ROW, BLOCK_ROW = 1024, 65536  # longest rows, in bytes, for a warp and a block
+STREAM = 2**26  # bytes of all rows from which on they do not fit in L2
 WARP_COLS_BACKWARD, BLOCK_COLS_BACKWARD = 1024, 8192
 
-# tile: elements of a program's tile, at least; items: of them, in a thread
+# tile: minimum number of elements of a program's tile; items: of them, per thread
 TRITON_CONFIGS = (
     {"tile": 2048, "items": 16},
     {"tile": 2048, "items": 32},
@@ -38,38 +38,37 @@ TRITON_CONFIGS = (
 )
 # block: elements that a program holds
 LOOP_CONFIGS = ({"block": 4096}, {"block": 2048}, {"block": 8192}, {"block": 16384})
-# programs: on each multiprocessor; stages: tiles in flight and in work
+# programs: per multiprocessor; stages: tiles that are in flight or being processed
 TRITON_CONFIGS_BACKWARD = (
     {"tile": 1024, "items": 8, "programs": 4, "stages": 1},
     {"tile": 2048, "items": 16, "programs": 2, "stages": 3},
 )
-# vectors, items (columns): of a thread; blocks: of a cluster; rows: at once, fewer where they do
-# not fit
+# vectors, items (columns): per thread; blocks: per cluster; rows: at once, fewer if they do not fit
 WARP_CONFIGS = ({"rows": 1}, {"rows": 4}, {"rows": 2})
 BLOCK_CONFIGS = ({"vectors": 4}, {"vectors": 8}, {"vectors": 2})
 CLUSTER_CONFIGS = (
     {"vectors": 8, "blocks": 2, "rows": 1},
     {"vectors": 8, "blocks": 8, "rows": 1},
     {"vectors": 8, "blocks": 8, "rows": 2},
-    # clusters walk over the rows: those in shared memory
+    # clusters that iterate over the rows; rows: those in shared memory
     {"items": 32, "blocks": 2, "rows": 3},
     {"items": 32, "blocks": 2, "rows": 6},
     {"items": 64, "blocks": 2, "rows": 3},
     {"items": 16, "blocks": 2, "rows": 6},
 )
-WARP_CONFIGS_BACKWARD = (  # threads: of a block; resident: of a multiprocessor, for short rows
+WARP_CONFIGS_BACKWARD = (  # threads: per block; resident: per multiprocessor, for short rows
     {"rows": 2, "threads": 256, "resident": 768},
     {"rows": 4, "threads": 256, "resident": 768},
     {"rows": 1, "threads": 512, "resident": 1024},
     {"rows": 4, "threads": 512, "resident": 1024},
     {"rows": 2, "threads": 1024, "resident": 1024},
 )
-BLOCK_CONFIGS_BACKWARD = (  # the first has the most bytes in flight
+BLOCK_CONFIGS_BACKWARD = (  # the first config has the most bytes in flight
     {"items": 16, "rows": 4},
     {"items": 16, "rows": 1},
     {"items": 32, "rows": 4},
 )
-# a cluster's rows follow each other through shared memory
+# the rows of a cluster pass through shared memory one after another
 CLUSTER_CONFIGS_BACKWARD = tuple({"items": 16, "rows": 6, "blocks": n} for n in (2, 4, 8, 16))
 
 
@@ -110,7 +109,7 @@ def fits_loop(gpu, **args):
 
 
 def _fits_cuda(shape_of, home):
-    """For a rung whose rows `shape_of` lays out."""
+    """Requirements of a rung whose rows `shape_of` distributes."""
 
     def fits(gpu, **args):
         c = _rows_of(args)
@@ -165,14 +164,15 @@ def _no_clusters(gpu, args):
 
 
 def choose_loop(gpu, **args):
-    """Half a row, so that there are two turns; of 32 bits at least 16 KiB, which fill the warps."""
+    """Half a row, so that there are two iterations; in 32 bits at least 16 KiB, to fill the
+    warps."""
     c = Call(args)
     block = max(next_power_of_2(c.cols) // 2, 2048 if c.itemsize == 2 else 4096)
     return {"block": min(block, 16384)}
 
 
 def choose_warp(gpu, **args):
-    """Rows together where a lane holds few vectors and every multiprocessor still gets 16 warps."""
+    """Several rows if a lane holds few vectors and every multiprocessor still gets 16 warps."""
     c = Call(args)
     shape, rows = warp_forward(c, WARP_CONFIGS[1])
     warps = c.rows * shape.threads // (32 * rows)
@@ -180,13 +180,15 @@ def choose_warp(gpu, **args):
 
 
 def choose_block(gpu, **args):
-    """Four vectors a thread up to 256 threads, then eight: few warps keep the barrier cheap."""
+    """Four vectors per thread up to 256 threads, then eight: with few warps the barrier is
+    cheap."""
     return BLOCK_CONFIGS[0 if Call(args).vectors <= 1024 else 1]
 
 
 def choose_cluster(gpu, **args):
-    """Two blocks of 512 threads; longer rows walk, so that the next arrive meanwhile: of 32 bits
-    with half as many elements a thread, as those are twice the bytes."""
+    """Two blocks of 512 threads. Clusters iterate over longer rows, so that the next rows are
+    loaded in the meantime: in 32 bits with half as many elements per thread, since these have twice
+    the bytes."""
     c = Call(args)
     if c.vectors <= 4096:
         return CLUSTER_CONFIGS[0]
@@ -194,7 +196,7 @@ def choose_cluster(gpu, **args):
 
 
 def choose_warp_backward(gpu, **args):
-    """Four rows a warp at once where every multiprocessor's warps make two turns of it."""
+    """Four rows per warp at once, if the warps of every multiprocessor then make two iterations."""
     c = BackwardCall(args)
     walk = warp_walk(gpu, c, WARP_CONFIGS_BACKWARD[1])
     at_once = gpu.sms * walk.blocks * walk.threads // walk.shape.threads
@@ -202,7 +204,7 @@ def choose_warp_backward(gpu, **args):
 
 
 def choose_cluster_backward(gpu, **args):
-    """8,192 columns a block, so that their weights stay in registers."""
+    """8,192 columns per block, so that their weights stay in registers."""
     blocks = next_power_of_2(cdiv(BackwardCall(args).cols, THREADS * HELD))
     return CLUSTER_CONFIGS_BACKWARD[min(3, max(0, blocks.bit_length() - 2))]
 
@@ -215,7 +217,8 @@ def order(gpu, **args):
         return (*first, "cuda_warp", "cuda_block", "triton_row")
     if row > BLOCK_ROW:
         return (*first, "cuda_cluster", "cuda_block")
-    # reading twice pays where DRAM is waited for and not arithmetic, as of a mean and a variance
+    # reading twice pays if DRAM is the limit and not arithmetic, as it is with a mean and a
+    # variance
     light = c.add or not c.center or (c.itemsize == 4 and c.cols <= 8192)
     if not first and c.rows * row >= STREAM and c.cols > 1024 and light:
         return ("triton_loop", "cuda_block", "cuda_cluster")
@@ -226,7 +229,7 @@ def order_backward(gpu, **args):
     c = _rows_of(args)
     first = ("cuda_superset",) if c.cols * c.itemsize % 16 else ()
     if c.cols <= WARP_COLS_BACKWARD:
-        # of 32 bits an element is an access wide enough for short rows
+        # in 32 bits, an access of one element is wide enough for short rows
         first = first if c.itemsize == 2 else ()
         return (*first, "cuda_warp", "cuda_block", "triton_row")
     if c.cols <= BLOCK_COLS_BACKWARD:
@@ -235,9 +238,9 @@ def order_backward(gpu, **args):
 
 
 def bucket(**args):
-    """Key of a call in the tuned table: dtypes, row length and number of rows by powers of two;
-    rows that no 16-byte vector divides by themselves, and those of 16 bits between powers of two
-    where a mean is subtracted."""
+    """Key of a call in the tuned table: dtypes, row length and number of rows by powers of two.
+    Rows whose length is not divisible by a 16-byte vector have keys of their own, and so have
+    16-bit rows with a length between powers of two if a mean is subtracted."""
     x = _normalised(args)
     cols = x.shape[-1]
     rows = x.numel() // max(cols, 1)

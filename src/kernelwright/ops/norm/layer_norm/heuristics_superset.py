@@ -8,11 +8,11 @@ from kernelwright.ops._superset import WORDS, Team, out_of_step, team, touched
 from .heuristics import _fits_cuda
 from .tiling import SYSTEM, BackwardCall, Call, Shape, Walk
 
-CONFIGS = ({"vectors": 4}, {"vectors": 2})  # of a thread
-LARGEST = 512  # threads of a block in a backward
-ITEMS = 16  # columns of a thread in a backward, each with a weight and two sums
-# items: of a thread, fewer of short rows; rows: in shared memory, fewer where they do not fit;
-# resident: threads of a multiprocessor that must have registers
+CONFIGS = ({"vectors": 4}, {"vectors": 2})  # per thread
+LARGEST = 512  # threads per block in a backward
+ITEMS = 16  # columns per thread in a backward, each with a weight and two sums
+# items: per thread, fewer for short rows; rows: in shared memory, fewer if they do not fit;
+# resident: threads of a multiprocessor for which registers must suffice
 CONFIGS_BACKWARD = (
     {"items": 16, "rows": 3, "resident": 640},
     {"items": 8, "rows": 4, "resident": 768},
@@ -24,7 +24,7 @@ def team_of(c: Call, config) -> Team | None:
 
 
 def walk(gpu, c: BackwardCall, config) -> Walk | None:
-    """How blocks walk over the rows in a backward."""
+    """How blocks iterate over the rows in a backward."""
     width = 16 // c.itemsize
     vectors = min(config["items"], ITEMS) // width
     n = cdiv(c.cols, width)
@@ -37,7 +37,7 @@ def walk(gpu, c: BackwardCall, config) -> Walk | None:
     vectors = cdiv(n, threads)
     blocks = max(1, min(16, config["resident"] // threads))
     row = (vectors * threads + 1) * 16 * (3 if c.add else 2)
-    while True:  # 2 sums of each of 16 warps, of two turns
+    while True:  # two sums of each of 16 warps, for two iterations
         room = (gpu.shared_per_block + SYSTEM) // blocks - SYSTEM - 256
         rows = min(config["rows"], room // row)
         if rows >= 2:
@@ -63,7 +63,7 @@ def fits_backward(gpu, **args):
 
 
 def _off(c: Call) -> str | None:
-    """Why a call's tensors cannot be moved in 16-byte vectors."""
+    """Why the tensors of a call cannot be moved in 16-byte vectors."""
     args = c.args
     for name in ("weight", "bias"):
         if args.get(name) is not None and args[name].align < 16:
@@ -72,11 +72,11 @@ def _off(c: Call) -> str | None:
 
 
 def choose_backward(gpu, **args):
-    """Fewer columns a thread for rows that a warp holds, so that more of them are in flight."""
+    """Fewer columns per thread for rows that fit in a warp, so that more of them are in flight."""
     return CONFIGS_BACKWARD[1 if BackwardCall(args).cols <= 1024 else 0]
 
 
 def choose(gpu, **args):
-    """Four vectors a thread; of short rows two, so that a warp's lanes all have some."""
+    """Four vectors per thread; two for short rows, so that all lanes of a warp have some."""
     c = Call(args)
     return CONFIGS[1 if max(map(touched, c.inputs)) <= 64 else 0]

@@ -12,7 +12,7 @@ def layer_norm(x, weight, bias, eps):
 
     def with_statistics():
         y = call()
-        mean, rstd = y.grad_fn.saved_tensors[-2:]  # what it keeps for its backward
+        mean, rstd = y.grad_fn.saved_tensors[-2:]  # the statistics that it saves for its backward
         return y, mean.view(*x.shape[:-1], 1), rstd.view(*x.shape[:-1], 1)
 
     return with_statistics
@@ -72,7 +72,7 @@ def _rms_norm(x, weight, eps, offset):
     from liger_kernel.ops.rms_norm import LigerRMSNormFunction
 
     x = _leaf(x)
-    # rounds before the weight, as Llama does; never writes into gy
+    # rounds before multiplying by the weight, as Llama does; never writes into gy
     return lambda: LigerRMSNormFunction.apply(x, weight, eps, offset, "llama", False)
 
 
@@ -86,7 +86,7 @@ def _add_rms_norm(x, residual, weight, eps, offset):
 
 
 def _leaf(x):
-    """With a gradient, so that the function keeps its statistics."""
+    """x with requires_grad, so that the function saves its statistics."""
     return x if x.requires_grad else x.detach().requires_grad_()
 
 

@@ -5,7 +5,7 @@
 
 namespace kw {
 
-// Moves the words of `words` down by `elements` of SIZE bytes, 0 to 16 / SIZE - 1 of them.
+// Moves the words of `words` down by `elements` elements of SIZE bytes, 0 to 16 / SIZE - 1 of them.
 template <int SIZE, int WORDS>
 __device__ __forceinline__ void shift_down(unsigned (&words)[WORDS], int elements) {
   const int by_words = elements * SIZE / 4;
@@ -20,10 +20,10 @@ __device__ __forceinline__ void shift_down(unsigned (&words)[WORDS], int element
       for (int i = 0; i + 1 < WORDS; i++) words[i] = words[i] >> 16 | words[i + 1] << 16;
 }
 
-// The parameters of the N columns from `col` on, as floats with `offset` added, `other` where the
-// parameter is missing. The aligned vectors around them are loaded and shifted into place, by as
-// much in all of a row's threads. `p` starts on a 16-byte boundary; of columns outside of the row
-// nothing is loaded.
+// The parameters of the N columns from `col` on, as floats with `offset` added; `other` if the
+// parameter is missing. The aligned vectors around them are loaded and shifted, by the same
+// distance in all threads of a row. `p` starts on a 16-byte boundary; nothing is loaded for columns
+// outside the row.
 template <int N, typename W>
 __device__ __forceinline__ void load_shifted(const W *p, bool given, float offset, float other,
                                              int col, int n_cols, float (&out)[N]) {

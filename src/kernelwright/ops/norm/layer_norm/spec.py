@@ -1,4 +1,4 @@
-"""layer_norm and rms_norm: the maths, with and without a residual added first.
+"""layer_norm and rms_norm: the mathematics, with and without a residual that is added first.
 
     layer_norm  y = xhat * weight + bias      xhat = (x - mean) * rstd, rstd = 1 / sqrt(var x + eps)
     rms_norm    y = xhat * (weight + offset)  xhat = x * rstd, rstd = 1 / sqrt(mean(x^2) + eps)
@@ -8,8 +8,8 @@ along a row. The backward takes mean and rstd from the forward. With g = gy * we
 
     gx = rstd * (g - xhat * mean(g * xhat) - mean(g))     without the last term for rms_norm
 
-gweight is the sum of gy * xhat over the rows, gbias that of gy. The gradients of x and of the
-residual are one: gx of h, plus the gradient gh that h itself receives.
+gweight is the sum of gy * xhat over the rows; gbias is the sum of gy. x and the residual have the
+same gradient: gx of h, plus the gradient gh of h as a result.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ def add_rms_norm_backward(gy, gh, h, weight, rstd, offset):
 
 
 def _over_rows(terms, parameter):
-    """The gradient of a weight or bias; without one, a tensor of shape (0,)."""
+    """The gradient of a weight or bias; a tensor of shape (0,) if there is none."""
     return terms.new_empty(0) if parameter is None else terms.sum_to_size(parameter.shape)
 
 
 def outputs(x, residual=None, **others):
-    """Specs of y, of h where there is a residual, and of a layer_norm's mean, and of rstd."""
+    """Specs of y, of h if there is a residual, of the mean of a layer_norm, and of rstd."""
     like = TensorSpec.contiguous(x.shape, x.dtype)
     wide = torch.promote_types(x.dtype, torch.float32)
     statistic = TensorSpec.contiguous((*x.shape[:-1], 1), wide)
@@ -97,7 +97,7 @@ def backward_outputs(x, weight, **others):
 
 
 def public(x, weight, eps, residual=None, bias=None, offset=0.0):
-    """What the public functions take of a call without offset, and PyTorch's too."""
+    """The arguments of the public functions, and of PyTorch's, for a call without offset."""
     first = (x,) if residual is None else (x, residual)
     return (*first, x.shape[-1:], weight), {"eps": eps} if bias is None else {
         "bias": bias,
@@ -123,10 +123,10 @@ def _bytes(*tensors):
 
 def layer_noise(x, weight, bias, eps, residual=None):
     """The rounding error of float32 in the differences of a layer_norm: x - mean, and the sum of
-    xhat weight and a bias of the other sign.
+    xhat weight and a bias of the opposite sign.
 
-    The mean errs as `mean_noise` says, and rstd by a few u; the difference, the two products and
-    the sum are rounded, each by u of its size.
+    The error of the mean is `mean_noise`, that of rstd a few u. The difference, the two products
+    and the sum are rounded, each by u of its size.
     """
     h = x.double() if residual is None else (x + residual).double()
     _, mean, rstd = layer_norm(h, None, None, eps)
@@ -142,9 +142,9 @@ def backward_noise(gy, x, weight, rstd, mean=None, gh=None, offset=0.0, **others
     """The rounding error of float32 where the backward's differences and sums cancel.
 
     In gx = rstd (g - xhat m1 - m2), m1 = mean(g xhat), m2 = mean(g), each term is rounded, by u of
-    its size, and a mean errs as a sum does: u sqrt(log2 n) ||g xhat|| / n over a tree (Higham,
-    Accuracy and Stability of Numerical Algorithms, 4.2, with roundings taken as independent).
-    gweight and gbias are such sums over the rows.
+    its size, and a mean has the error of a sum: u sqrt(log2 n) ||g xhat|| / n over a tree (Higham,
+    Accuracy and Stability of Numerical Algorithms, 4.2, where rounding errors are assumed to be
+    independent). gweight and gbias are such sums over the rows.
     """
     gy, x = gy.double(), x.double()
     xhat = x * rstd if mean is None else (x - mean) * rstd
@@ -174,7 +174,7 @@ def unit_mean_square(args, results):
 
 
 def sum_is_rounded(args, results):
-    """h is x + residual to the bit: the stream that later layers add to is PyTorch's."""
+    """h is exactly x + residual, as in PyTorch: later layers add to it."""
     wrong = int((results[1] != args["x"] + args["residual"]).logical_and(~results[1].isnan()).sum())
     return f"{wrong} elements are not x + residual" if wrong else None
 
@@ -193,16 +193,16 @@ def _rms_statistics(x, eps):
 
 
 def _of_h(fn):
-    """For the backwards that call the rows that were normalised h."""
+    """For the backwards in whose schemas the normalised rows are called h."""
     return lambda h, **others: fn(x=h, **others)
 
 
 def _operators(forward, backward, schemas, of_cases, paper=""):
-    """An operator and its backward. Which norm it is, and whether a residual is added first,
-    follows from the name of its reference.
+    """An operator and its backward. The name of the reference determines which norm it is, and
+    whether a residual is added first.
 
     Args:
-        schemas, of_cases: the operator's, then its backward's.
+        schemas, of_cases: those of the operator, followed by those of its backward.
     """
     name = forward.__name__
     added, layer = name.startswith("add_"), name.endswith("layer_norm")

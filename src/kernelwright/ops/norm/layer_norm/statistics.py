@@ -1,7 +1,8 @@
-"""mean and rstd of a row as functions of the row, for double backward.
+"""mean and rstd of a row as functions of the row, for the double backward.
 
-The backward takes them as numbers. What the forward added to the variance, eps, is not among its
-arguments: it is what rstd has that the variance has not, and no function of the row.
+The backward takes them as constants. The eps that the forward added to the variance is not among
+its arguments: it is the difference between 1 / rstd^2 and the variance, and does not depend on the
+row.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import torch
 
 
 def of_x(x, rstd, mean=None, **others):
-    """Statistics of x, by name: rstd, and the mean where the norm subtracts it."""
+    """The statistics of x, by name: rstd, and the mean if the norm subtracts it."""
     xw = x.to(torch.promote_types(x.dtype, torch.float32))
     found = {} if mean is None else {"mean": xw.mean(-1, keepdim=True)}
     variance = (xw - found.get("mean", 0.0)).square().mean(-1, keepdim=True)
@@ -19,5 +20,5 @@ def of_x(x, rstd, mean=None, **others):
 
 
 def of_h(h, rstd, mean=None, **others):
-    """The same where what is normalised is called h."""
+    """The same if the normalised rows are called h."""
     return of_x(h, rstd, mean)

@@ -1,7 +1,8 @@
-"""A call as kernels see it, and how its rows are laid over threads: what plans and `choose` share.
+"""A call in the form that kernels take, and how its rows are distributed over threads: shared by
+plans and `choose`.
 
-A config says what to aim at; the functions here turn it into a launch that holds the row, so that
-every config takes every call that fits.
+A config states the target; the functions here turn it into a launch that holds the row, so that
+every config is valid for every call that fits the rung.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ class Call:
         self.dtype, self.itemsize = main.dtype, main.itemsize
         self.rows, self.cols, _ = rows_view(main.shape, main.strides)
         self.weight, self.bias = args["weight"] is not None, args.get("bias") is not None
-        self.center = "bias" in args  # a layer_norm: rms_norm takes none
+        self.center = "bias" in args  # layer_norm; rms_norm has no bias
         self.offset = f32("offset" if "offset" in args else 0.0)
 
     read = ("x", "residual")
 
     @property
     def add(self) -> bool:
-        """A residual is added first."""
+        """Whether a residual is added first."""
         return "residual" in self.args
 
     @property
@@ -65,12 +66,12 @@ class Call:
 
     @property
     def dense(self) -> bool:
-        """Rows of all that is read lie one after another."""
+        """Whether the rows of all tensors that are read are contiguous."""
         return all(s == self.cols for s in self.strides if s)
 
     @property
     def given(self) -> Scalar:
-        """norm.cuh's bits of the parameters that there are."""
+        """The bits of norm.cuh that say which parameters are given."""
         return i32(self.weight + 2 * self.bias)
 
     def _or(self, name, other) -> str:
@@ -78,13 +79,13 @@ class Call:
 
     @property
     def parameter_dtype(self):
-        """Of weight and bias; the rows' own where there are none."""
+        """Dtype of weight and bias; that of the rows if there are none."""
         found = [p.dtype for p in (self.args["weight"], self.args.get("bias")) if p is not None]
         return found[0] if found else self.dtype
 
     @cached_property
     def width(self) -> int:
-        """Elements of a row that every access may move at once."""
+        """Number of elements of a row that every access may move together."""
         width = 16 // self.itemsize
         steps = (self.cols, *self.strides)
         parameters = [p for p in (self.args["weight"], self.args.get("bias")) if p is not None]
@@ -111,12 +112,12 @@ class BackwardCall(Call):
 
     @property
     def add(self) -> bool:
-        """What was normalised receives a gradient of its own, to be added."""
+        """Whether the normalised tensor has a gradient of its own, which is added."""
         return self.args.get("gh") is not None
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Those that have a gradient."""
+        """The names of those that have a gradient."""
         return ("weight",) * self.weight + ("bias",) * self.bias
 
     @property
@@ -136,7 +137,7 @@ class BackwardCall(Call):
 
     @property
     def parts_and_sums(self) -> tuple[str, ...]:
-        """Of the first parameter and of the last, which may be the same."""
+        """Buffers of the first and of the last parameter, which may be the same one."""
         first, last = self.parameters[0], self.parameters[-1]
         return f"{first}_parts", f"{last}_parts", f"g{first}", f"g{last}"
 
@@ -146,18 +147,18 @@ class BackwardCall(Call):
         return {f"{p}_parts": Scratch(spec) for p in self.parameters}
 
 
-REGISTERS = 64  # of a thread, for the elements of rows
-ITEMS = 32  # columns of a thread in a backward, each with its sums for gweight and gbias
-HELD = 16  # of them, up to which a block's threads keep their weights in registers
-CLUSTER_COLS = 1024  # columns of a row that each block of a cluster gets, at least
-THREADS = 512  # of a block; in a backward of a multiprocessor, at 128 registers each
+REGISTERS = 64  # of a thread, for elements of rows
+ITEMS = 32  # columns per thread in a backward, each with sums for gweight and gbias
+HELD = 16  # columns up to which the threads of a block keep their weights in registers
+CLUSTER_COLS = 1024  # minimum number of columns of a row for each block of a cluster
+THREADS = 512  # per block; in a backward per multiprocessor, at 128 registers each
 CLUSTER = 16  # blocks; more than 8 are not portable
-SYSTEM = 1024  # bytes of shared memory that each block costs beside its own
+SYSTEM = 1024  # bytes of shared memory that the system reserves per block
 
 
 class Shape(NamedTuple):
-    """How threads share a row: `vectors` a thread, `threads` a block, `blocks` a cluster. Of a
-    warp, `threads` are lanes."""
+    """How threads share a row: `vectors` per thread, `threads` per block, `blocks` per cluster. For
+    a warp, `threads` is the number of lanes."""
 
     vectors: int
     threads: int
@@ -165,7 +166,7 @@ class Shape(NamedTuple):
 
 
 def warp_forward(c: Call, config) -> tuple[Shape, int] | None:
-    """With how many rows at once: the config's, as far as a lane's registers reach."""
+    """The shape, and how many rows at once: the config's number, limited by a lane's registers."""
     shape = _lanes(c)
     held = shape.vectors * _words(c)
     if held > REGISTERS or shape.vectors * c.width > REGISTERS:
@@ -179,8 +180,8 @@ def block_forward(c: Call, config, blocks: int = 1) -> Shape | None:
 
 
 def cluster_forward(c: Call, config) -> tuple[Shape, int] | None:
-    """Of the config's blocks or, if the row needs it, more. With how many rows at once: the
-    config's, as far as a thread's registers reach."""
+    """A cluster of the config's blocks or, if the row needs it, more; and how many rows at once:
+    the config's number, limited by a thread's registers."""
     blocks = config["blocks"]
     while blocks < CLUSTER and block_forward(c, config, blocks) is None:
         blocks *= 2
@@ -191,8 +192,8 @@ def cluster_forward(c: Call, config) -> tuple[Shape, int] | None:
 
 
 def cluster_forward_walk(gpu, c: Call, config) -> Walk | None:
-    """Of the config's blocks or, if the row needs it, more. With the config's rows in shared
-    memory, or as many as fit."""
+    """A cluster of the config's blocks or, if the row needs it, more, with the config's number of
+    rows in shared memory, or as many as fit."""
     most = REGISTERS // _words(c)
     aim = min(most, max(1, config["items"] // c.width))
     blocks = config["blocks"]
@@ -204,7 +205,7 @@ def cluster_forward_walk(gpu, c: Call, config) -> Walk | None:
     at_once = min(8, THREADS // shape.threads)
     row = shape.threads * shape.vectors * c.width * c.itemsize * (2 if c.add else 1)
     while True:
-        # moments of four rows from each warp
+        # the moments of four rows from each warp
         room = (
             (gpu.shared_per_block + SYSTEM) // at_once - SYSTEM - 256 - shape.blocks * shape.threads
         )
@@ -221,30 +222,31 @@ def _lanes(c: Call) -> Shape:
 
 
 def _words(c: Call) -> int:
-    """Registers that a forward takes for a vector; an element alone takes a whole one."""
+    """Registers that a forward needs per vector; a single element takes a whole register."""
     return max(1, c.width * c.itemsize // 4) * (2 if c.add else 1)
 
 
 def _block(n: int, vectors: int, most: int, blocks: int) -> Shape | None:
-    """Blocks that hold n vectors, `vectors` a thread or, if the row needs it, up to `most`."""
+    """Blocks that hold n vectors: `vectors` per thread or, if the row needs it, up to `most`."""
     threads = min(THREADS, max(32, next_power_of_2(cdiv(n, blocks * vectors))))
     vectors = cdiv(n, blocks * threads)
     return Shape(vectors, threads, blocks) if vectors <= most else None
 
 
 def clusters_of(gpu, blocks: int) -> int:
-    """Clusters that run at once, a block on each multiprocessor; with n blocks on each, n times as
-    many, or a few more.
+    """The number of clusters that run at once with one block per multiprocessor; with n blocks per
+    multiprocessor it is n times as many, or a few more.
 
-    A cluster stays inside a group of multiprocessors. cuOccupancyMaxActiveClusters says 66, 30, 15
-    and 7 clusters of 2, 4, 8 and 16 on the 132 of an H200: as if seven groups had 16 or 18 of
-    them, and one 10. One cluster more than run at once makes all wait for a second wave."""
+    A cluster does not extend beyond a group of multiprocessors. On the 132 multiprocessors of an
+    H200, cuOccupancyMaxActiveClusters returns 66, 30, 15 and 7 for clusters of 2, 4, 8 and 16,
+    which corresponds to seven groups of 16 or 18 and one of 10. One cluster more than run at once
+    would make all of them wait for a second wave."""
     return gpu.sms // 2 if blocks == 2 else gpu.sms // 18 * (16 // blocks) + 8 // blocks
 
 
 class Walk(NamedTuple):
-    """How blocks walk over the rows: `rows` in shared memory by teams of `shape`, in blocks of
-    `threads`, of which `blocks` stand on a multiprocessor with `shared` bytes each."""
+    """How blocks iterate over the rows: `rows` rows in shared memory by teams of `shape`, in blocks
+    of `threads` threads, `blocks` blocks per multiprocessor with `shared` bytes each."""
 
     shape: Shape
     rows: int
@@ -257,7 +259,7 @@ def warp_walk(gpu, c: BackwardCall, config) -> Walk | None:
     shape = _lanes(c)
     if shape.vectors * c.width > ITEMS:
         return None
-    # of more columns a thread needs 128 registers
+    # a thread with more columns needs 128 registers
     resident = config["resident"] if shape.vectors * c.width <= 8 else THREADS
     threads = min(resident, config["threads"])
     return _walk(gpu, c, config, shape, threads, resident // threads)
@@ -271,7 +273,7 @@ def block_walk(gpu, c: BackwardCall, config, blocks: int = 1) -> Walk | None:
 
 
 def cluster_walk(gpu, c: BackwardCall, config) -> Walk | None:
-    """Of the config's blocks or, if the row needs it, more."""
+    """A cluster of the config's blocks or, if the row needs it, more."""
     blocks = config["blocks"]
     while blocks < CLUSTER and block_walk(gpu, c, config, blocks) is None:
         blocks *= 2
@@ -279,12 +281,12 @@ def cluster_walk(gpu, c: BackwardCall, config) -> Walk | None:
 
 
 def _walk(gpu, c, config, shape, threads, blocks) -> Walk | None:
-    """With the config's rows, or as many as shared memory holds."""
+    """With the config's number of rows, or as many as fit in shared memory."""
     warps, items = threads // 32, shape.vectors * c.width
     held = shape.threads == threads and items <= HELD
     weights = 0 if held else 4 * shape.threads * items
     row = threads * items * c.itemsize * (3 if c.add else 2)
-    # sums of each row: of two turns; of a cluster of four, in which rows follow each other
+    # the sums of each row, for two iterations; in a cluster for four, because rows overlap
     sums, boxes = (0, 32 * shape.blocks * warps) if shape.blocks > 1 else (16 * warps, 0)
     room = (gpu.shared_per_block + SYSTEM) // blocks - SYSTEM - 256 - weights - boxes
     rows = min(config["rows"], room // (row + sums))

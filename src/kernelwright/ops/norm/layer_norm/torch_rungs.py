@@ -25,8 +25,8 @@ def manual_rms_norm(x, weight, eps, offset=0.0):
 
 
 def native_layer_norm(x, weight, bias, eps):
-    # PyTorch's kernel wants one dtype: like F.layer_norm's promotion, a wider weight widens the
-    # input. On a CPU its statistics would have the input's precision.
+    # PyTorch's kernel needs a single dtype: as in F.layer_norm's promotion, a wider weight widens
+    # the input. On a CPU its statistics would have the precision of the input.
     wide = _common(x, weight, bias) if x.is_cuda else _wide(x)
     y, mean, rstd = torch.native_layer_norm(
         x.to(wide), x.shape[-1:], _to(weight, wide), _to(bias, wide), eps
@@ -73,7 +73,7 @@ def native_layer_norm_backward(gy, x, weight, bias, mean, rstd):
 
 
 def native_rms_norm_backward(gy, x, weight, rstd, offset=0.0):
-    if not x.is_cuda:  # PyTorch has the backward's kernel for GPUs only
+    if not x.is_cuda:  # PyTorch's kernel for the backward exists for GPUs only
         return manual_rms_norm_backward(gy, x, weight, rstd, offset)
     shifted = weight if weight is None else _shifted(weight, offset)
     wide = _common(x, shifted)
@@ -88,7 +88,7 @@ def native_rms_norm_backward(gy, x, weight, rstd, offset=0.0):
     return gx.to(x.dtype), _like(gweight, weight, x)
 
 
-# With a residual: the sum in its dtype, as PyTorch would store it, and the norm of that.
+# With a residual: the sum in its dtype, as PyTorch would store it, and the norm of this sum.
 
 
 def manual_add_layer_norm(x, residual, weight, bias, eps):
@@ -151,7 +151,7 @@ def _to(parameter, dtype):
 
 
 def _shifted(weight, offset):
-    """weight + offset, in float32: in 16 bits the sum would lose the weight's digits."""
+    """weight + offset, in float32: in 16 bits the sum would lose precision."""
     return weight.to(_wide(weight)) + offset if offset else weight
 
 

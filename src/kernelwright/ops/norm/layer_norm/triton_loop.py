@@ -1,13 +1,13 @@
-"""A row read twice, the second time from cache: whatever its length, in few registers.
+"""A row read twice, the second time from cache: rows of any length in few registers.
 
-Idea: `triton_row` keeps a row in registers from the load to the store, so few rows are in flight.
-Here a program goes over its row in blocks, first for the statistics, then for y, and holds one
-block at a time, so that more programs fit a multiprocessor. The rows that they work on stay in L1
-and L2: the second read costs no traffic of DRAM. torch.compile makes this of long rows.
-Each lane keeps mean and squares of the elements that it met (Welford); at the end lanes are merged,
-as warps are in `cuda_block`.
-Traffic: x read, y written once, as long as the second read finds the row in cache.
-Limit: a row that the caches do not hold is read from DRAM twice.
+Idea: `triton_row` holds a row in registers from load to store, so few rows are in flight. Here a
+program processes its row in blocks, first for the statistics, then for y, and holds one block at a
+time, so that more programs fit on a multiprocessor. Their rows stay in L1 and L2, so that the
+second read causes no DRAM traffic. torch.compile generates this for long rows. Each lane keeps mean
+and squares of its elements (Welford); lanes are merged at the end.
+Traffic: x read once, y written once, as long as the second read is served by the caches.
+Compared with `triton_row`: more rows in flight, and rows of any length.
+Limit: a row that does not fit in the caches is read from DRAM twice.
 """
 
 import triton
@@ -28,7 +28,7 @@ def norm_fwd_loop(
     BLOCK: tl.constexpr, DENSE: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
-    if DENSE:  # known when it is compiled: so is how often the loops turn
+    if DENSE:  # known at compile time, and so is the number of iterations
         n_cols = DENSE
     lane = tl.arange(0, BLOCK)
     x_ptr += row * x_stride
@@ -83,7 +83,7 @@ def block_of(
     x_ptr, r_ptr, col, inside,
     H: tl.constexpr, ADD: tl.constexpr, EVICTION: tl.constexpr,
 ):  # fmt: skip
-    """What is normalised: x, or x + r, rounded to its type H."""
+    """The elements that are normalised: x, or x + r, rounded to its type H."""
     h = tl.load(x_ptr + col, mask=inside, other=0.0, eviction_policy=EVICTION)
     if ADD:
         r = tl.load(r_ptr + col, mask=inside, other=0.0, eviction_policy=EVICTION)

@@ -1,13 +1,13 @@
-"""One row in registers; gradients of weight and bias from one partial sum a program.
+"""One row in registers; gradients of weight and bias from one partial sum per program.
 
-Idea: a program loads its row (or a few short ones) once. Where rows lie one after another, their
-length is compiled in: no masks, and addresses are constants. In the backward each of a fixed number
-of programs walks over its share of the rows and keeps its part of gweight and gbias in registers;
-a second kernel adds the parts in a fixed order, so the result has the same bits every time, which
-atomics would not give.
-Traffic: forward x read, y written once; backward gy, x read, gx written once, and parts of
-programs x columns, about a hundredth of that. `manual` reads and writes x once an operation.
-Limit: a row must fit a program's registers, four arrays of it in the backward.
+Idea: a program loads its row (or several short ones) once. If rows are contiguous, their length is
+a compile-time constant: no masks, and constant addresses. In the backward each of a fixed number of
+programs iterates over its rows and keeps its part of gweight and gbias in registers; a second
+kernel adds the parts in a fixed order: deterministic, unlike atomics.
+Traffic: forward: x read once, y written once; backward: gy and x read once, gx written once, and
+partial sums of programs x columns, about a hundredth of that.
+Compared with `manual`: that rung reads and writes x once per operation.
+Limit: a row must fit in a program's registers, in the backward four arrays of its size.
 """
 
 import triton
@@ -30,7 +30,7 @@ def norm_fwd_row(
 ):  # fmt: skip
     first = tl.program_id(0).to(tl.int64) * ROWS
     row, col = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
-    if DENSE:  # offsets inside the tile are constants, and nothing lies below its last row
+    if DENSE:  # offsets in the tile are constants, and there are no rows past its end
         n_cols, x_stride, r_stride = DENSE, DENSE, DENSE
     live = below(first + row, n_rows, DENSE > 0)
     in_row = below(col, n_cols, DENSE == COLS)
@@ -44,7 +44,7 @@ def norm_fwd_row(
         h_ptr += first * n_cols
         tl.store(h_ptr + (row * n_cols + col), h, mask=inside)
         x = h.to(tl.float32)
-    if EARLY:  # the parameters arrive with the row
+    if EARLY:  # the parameters are loaded together with the row
         w, b = parameters(w_ptr, b_ptr, col, in_row, WEIGHT, BIAS)
     if CENTER:
         mean = tl.sum(x, axis=1, keep_dims=True) / n_cols
@@ -52,7 +52,7 @@ def norm_fwd_row(
         x = tl.where(in_row, x - mean, 0.0)
     rstd = tl.rsqrt(tl.sum(x * x, axis=1, keep_dims=True) / n_cols + eps)
     tl.store(rstd_ptr + first + row, rstd, mask=live)
-    if not EARLY:  # there are too many of them to wait in registers
+    if not EARLY:  # too many parameters to hold them in registers until then
         w, b = parameters(w_ptr, b_ptr, col, in_row, WEIGHT, BIAS)
     y = x * rstd
     if WEIGHT:
@@ -65,7 +65,7 @@ def norm_fwd_row(
 
 @triton.jit
 def parameters(w_ptr, b_ptr, col, in_row, WEIGHT: tl.constexpr, BIAS: tl.constexpr):
-    """Weight and bias of columns as they lie in memory; 0 where there is none."""
+    """Weight and bias of columns in their own dtypes; 0 if there is none."""
     w = tl.load(w_ptr + col, mask=in_row, other=0.0) if WEIGHT else 0
     b = tl.load(b_ptr + col, mask=in_row, other=0.0) if BIAS else 0
     return w, b
@@ -85,7 +85,7 @@ def norm_bwd_row(
         gw = tl.zeros((ROWS, COLS), tl.float32)
     if BIAS:
         gb = tl.zeros((ROWS, COLS), tl.float32)
-    # the loads of the next STAGES - 1 tiles are on their way to shared memory
+    # the loads of the next STAGES - 1 tiles to shared memory are in flight
     for first in tl.range(program * ROWS, n_rows, tl.num_programs(0) * ROWS, num_stages=STAGES):
         row = first + tl.arange(0, ROWS)[:, None]
         inside = (row < n_rows) & (col < n_cols)
@@ -131,7 +131,7 @@ def plan(gpu, config, **args):
     c = Call(args)
     rows = _rows(config, c.cols)
     dense = c.cols if c.dense and c.rows % rows == 0 else 0
-    held = config["items"] // rows * (c.weight + c.bias)  # parameters of a thread
+    held = config["items"] // rows * (c.weight + c.bias)  # parameters per thread
     launch = Launch(
         _kernel(norm_fwd_row, config, c, DENSE=dense, EARLY=held <= 16),
         grid=(cdiv(c.rows, rows), 1, 1),

@@ -35,7 +35,7 @@ WALK = Rung(
 
 
 def _rungs(side: str = "") -> tuple[Rung, ...]:
-    """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
+    """The rungs from the slowest to the fastest; `side` is "_backward" in a backward's entries."""
     return (
         *rungs.pytorch(side, native="PyTorch's operators, one after another", compiled=None),
         rungs.triton(
@@ -59,7 +59,7 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
 _ORDER = heuristics.order, heuristics.bucket, "peers:PEERS"
 LADDER = Ladder(spec.FORWARD, _rungs(), __name__, *_ORDER, emulated=True)
 LADDER_BACKWARD = Ladder(spec.BACKWARD, _rungs("_backward"), __name__, *_ORDER, emulated=True)
-# a batch in front would move every element to another place of the mask
+# a batch dimension in front would move every element to another position of the mask
 _chain = bind(LADDER, LADDER_BACKWARD, vmap="loop", statistics=statistics.of_x)
 
 
@@ -101,7 +101,7 @@ def layer_norm_residual_dropout_gelu(
         ValueError: a shape does not agree, p is not a probability, or approximate is neither
             "none" nor "tanh".
 
-    Source: the operators that it names, in turn.
+    Source: the operators in its name, applied one after another.
     """
     eps = 1e-5 if eps is None else eps  # not the default: torch.compile would compile twice
     dims = normalized(input, normalized_shape, weight=weight, bias=bias)

@@ -1,4 +1,4 @@
-"""The arguments of a kernel: what plans and `choose` share.
+"""The arguments of a kernel: shared by plans and `choose`.
 
 Kernels take one list of pointers. For an absent argument x is passed, and a flag tells the kernel
 not to read it.
@@ -23,19 +23,19 @@ class Call:
         self.strides = [rows_view(args[n].shape, args[n].strides)[2] for n in self.read]
         self.weight, self.bias, self.drop = (self.has(n) for n in ("weight", "bias", "seed"))
         self.tanh = args["approximate"] == "tanh"
-        self.width = 16 // self.dtype.itemsize  # elements of a piece: 16 bytes
+        self.width = 16 // self.dtype.itemsize  # elements per piece of 16 bytes
 
     def has(self, name) -> bool:
         return self.args[name] is not None
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Those that have a gradient."""
+        """The names of those that have a gradient."""
         return ("weight",) * self.weight + ("bias",) * self.bias
 
     @property
     def parameter_dtype(self):
-        """Of weight and bias; the rows' own where there are none."""
+        """Dtype of weight and bias; that of the rows if there are none."""
         return self.args[self.parameters[0]].dtype if self.parameters else self.dtype
 
     @property
@@ -53,13 +53,16 @@ class Call:
         return self.rows, self.cols, *self.strides
 
 
-OCTET = 8  # neighbours that share a Philox counter
-MOST = {False: (4, 1024), True: (2, 512)}  # octets a thread, threads a block; backward
+OCTET = 8  # adjacent elements that share a Philox counter
+MOST = {
+    False: (4, 1024),
+    True: (2, 512),
+}  # octets per thread, threads per block; by backward
 
 
 def shape(c: Call, config) -> tuple[int, int] | None:
-    """(pieces a thread, threads) of a block that holds a row: the config's octets or, if the row
-    needs it, more."""
+    """(pieces per thread, threads) of a block that holds a row: the config's number of octets or,
+    if the row needs it, more."""
     most, top = MOST[c.backward]
     octets = cdiv(c.cols, OCTET)
     threads = min(top, max(32, next_power_of_2(cdiv(octets, config["octets"]))))
@@ -68,19 +71,20 @@ def shape(c: Call, config) -> tuple[int, int] | None:
 
 
 def whole(c: Call, pieces: int, threads: int) -> str:
-    """Whether a row fills its threads' pieces, in C++."""
+    """Whether a row fills the pieces of its threads, in C++."""
     return boolean(pieces * threads * c.width == c.cols)
 
 
-STATIC = 256  # bytes of shared memory that a block's warps exchange sums in, at most
+STATIC = 256  # maximum bytes of static shared memory, in which a block's warps exchange sums
 
 
 def rows_of(threads: int) -> int:
-    """Rows of a block that walks: several where a warp has one, and needs no barrier."""
+    """Rows per block in `cuda_walk`: several if a warp has one row and needs no barrier."""
     return 4 if threads == 32 else 1
 
 
 def walk_bytes(c: Call, config) -> int:
-    """Shared memory of a block that walks: weight and bias as floats, rows of x and residual."""
+    """Shared memory of a block of `cuda_walk`: weight and bias as floats, rows of x and
+    residual."""
     pieces, threads = shape(c, config)
     return 2 * c.width * pieces * threads * (4 + rows_of(threads) * c.dtype.itemsize)

@@ -6,7 +6,7 @@
 
 namespace kw {
 
-// T is the rows' type, W the parameters'.
+// T is the type of the rows, W that of the parameters.
 template <typename T_, typename W_, Draw DRAW, bool TANH> struct Chain {
   using T = T_;
   using W = W_;
@@ -27,7 +27,7 @@ __device__ __forceinline__ void piece_parameters(const W *w, const W *b, int giv
 template <int N, int THREADS> struct Planes {
   using Quad = Vec<float, 4>;
   static constexpr int kQuads = N / 4;
-  Quad *first;  // the thread's, of the first piece
+  Quad *first;  // the thread's, of its first piece
 
   __device__ __forceinline__ Quad &quad(int v, int i) const {
     return first[(kQuads * v + i) * THREADS];
@@ -73,9 +73,9 @@ template <int THREADS> __device__ __forceinline__ float row_sum(float x, float *
   return x;
 }
 
-// Two sums over a block of up to 16 warps at once; every thread receives both. Half a warp adds up
-// each. `parts` holds two floats per warp; the caller alternates between two such arrays, so that
-// one barrier is enough.
+// Two sums over a block of at most 16 warps at once; every thread receives both. Half a warp adds
+// up each sum. `parts` holds two floats per warp; the caller alternates between two such arrays, so
+// that one barrier is enough.
 template <int THREADS>
 __device__ __forceinline__ float2 block_sums(float a, float b, float *parts) {
   constexpr int kWarps = THREADS / 32;

@@ -56,12 +56,12 @@ def block_backward(gpu, config, **args):
 
 
 def chain(c) -> str:
-    """chain.cuh's `Chain` of a call."""
+    """The type `Chain` of chain.cuh for a call."""
     draw = "kw::Draw::kSeed" if c.drop else "kw::Draw::kNone"
     types = f"{CTYPE[c.dtype]}, {CTYPE[c.parameter_dtype]}"
     return f"kw::Chain<{types}, {draw}, {'true' if c.tanh else 'false'}>"
 
 
 def given(c):
-    """norm.cuh's bits of the parameters that there are."""
+    """The bits of norm.cuh that say which parameters are given."""
     return i32(c.weight + 2 * c.bias)

@@ -1,15 +1,15 @@
-// A row in a block's registers, 16 bytes at a time.
+// A row in the registers of a block, 16 bytes at a time.
 //
-// Idea: a thread holds PIECES vectors of its row and of the residual, loaded together; the row's
-// mean and its squares about that mean cross the block, and the random words are drawn while others
-// wait. Backward: a fixed number of blocks walk over the rows; the next row's vectors are loaded
-// before this row's barrier, both sums cross the block at once, weight and bias are floats in
-// shared memory, and a thread keeps its columns' part of gweight and gbias in registers. A second
-// kernel adds the parts in a fixed order.
-// Traffic: forward x, residual read, y written once; backward gy, x, residual read, gx and
-// gresidual written once, and parts of blocks x columns. Over `triton_row`: 16-byte vectors on
-// their way while a row is in work. Limit: the registers of one multiprocessor; rows of a whole
-// number of octets.
+// Idea: a thread holds PIECES vectors of its row and of the residual, loaded together; mean and
+// squared deviations are reduced over the block, and random words are generated while other warps
+// wait. In the backward a fixed number of blocks iterate over the rows: the next row is loaded
+// before this row's barrier, both sums are reduced together, weight and bias are floats in shared
+// memory, and parts of gweight and gbias stay in registers. A second kernel adds them in a fixed
+// order.
+// Traffic: forward: x and residual read once, y written once; backward: gy, x and residual read
+// once, gx and gresidual written once, and partial sums of blocks x columns.
+// Compared with `triton_row`: 16-byte vectors in flight while a row is processed.
+// Limit: the registers of one multiprocessor; rows of a whole number of octets.
 #include "chain.cuh"
 #include "kw/launch.cuh"
 #include "kw/parts.cuh"
@@ -85,8 +85,8 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
-// WHOLE: a row fills its threads' pieces. DENSE: no gaps between rows. BLOCKS of a multiprocessor.
-// `share` is 1 / n_cols.
+// WHOLE: a row fills the pieces of its threads. DENSE: no gaps between rows. BLOCKS: per
+// multiprocessor. `share` is 1 / n_cols.
 template <typename C, int PIECES, int THREADS, int BLOCKS, bool WHOLE, bool DENSE>
 __global__ void __launch_bounds__(THREADS, BLOCKS)
     chain_bwd_block(const typename C::T *gy, const typename C::T *x, const typename C::T *residual,
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                     int given, float share) {
   using T = typename C::T;
   using Piece = kw::Piece<T>;
-  constexpr int N = kw::kVecWidth<T>, kApart = THREADS * N;  // between a thread's pieces
+  constexpr int N = kw::kVecWidth<T>, kApart = THREADS * N;  // distance of a thread's pieces
   extern __shared__ uint4 dynamic_shared[];
   __shared__ float parts[2][2 * (THREADS / 32)];
   const int n_cols = static_cast<int>(n_cols_), across = n_cols / N, lane = threadIdx.x;
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
   const float scale = dropout.scale;
   float gw[PIECES][N] = {}, gb[PIECES][N] = {};
 
-  // weight and bias, times dropout's scale
+  // weight and bias, times the scale of dropout
   using Planes = kw::Planes<N, THREADS>;
   auto *const planes = reinterpret_cast<typename Planes::Quad *>(dynamic_shared) + lane;
   const Planes weights{planes}, biases{planes + Planes::kQuads * PIECES * THREADS};
@@ -115,9 +115,9 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
   const unsigned rows = n_rows, step = gridDim.x;
   unsigned row = blockIdx.x;
   const long long apart = step * n_cols_;
-  long long at = row * n_cols_ + lane * N;  // of the thread in this row, where rows are dense
-  // Even lanes hold the mean, odd ones rstd: of an address that a warp shares the compiler would
-  // want the value at once, in a register of the warp.
+  long long at = row * n_cols_ + lane * N;  // of the thread in this row, if rows are dense
+  // Even lanes hold the mean, odd lanes rstd. If all lanes read the same address, the compiler
+  // would load it to a uniform register, which it would have to wait for immediately.
   const float *const statistics = lane % 2 ? rstds : means;
   float next_statistic;
   Piece next[3][PIECES];
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
       for (int i = 0; i < N; ++i) {
         xhat[v][i] = (xhat[v][i] - mean) * rstd;
         const float d = fmaf(r[i], scale, fmaf(xhat[v][i], wf[i], bf[i]));
-        // float32's slope: the differences below would bring out a 16-bit one's error
+        // float32's slope: the differences below would amplify the error of a 16-bit one
         const float of_s = gs[i] * kw::gelu_slope<float, C::kTanh>(d);
         gs[i] = of_s * scale, g[v][i] = of_s * wf[i];
         gw[v][i] += gs[i] * xhat[v][i];
@@ -189,12 +189,12 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
   }
 }
 
-// blockIdx.y: which parameter.
+// blockIdx.y selects the parameter.
 template <typename W>
 __global__ void __launch_bounds__(1024)
     chain_bwd_parts(const float *first_parts, const float *last_parts, W *first_sum, W *last_sum,
                     int parts, int cols) {
-  kw::wait_for_launch_before();  // for the parts
+  kw::wait_for_launch_before();  // for the partial sums
   kw::add_parts<32>(blockIdx.y ? last_parts : first_parts, blockIdx.y ? last_sum : first_sum, parts,
                     cols);
 }

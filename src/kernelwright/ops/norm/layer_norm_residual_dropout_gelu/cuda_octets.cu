@@ -1,16 +1,17 @@
-// Several vectors a thread, for fewer instructions an element.
+// Several vectors per thread, for fewer instructions per element.
 //
-// Idea: at copy speed three 16-bit tensors leave 46 issue slots an element, and ten rounds of
-// Philox with a gelu take some 20. So all else is done once: a thread holds PIECES vectors, unpacks
-// each value once and keeps its distance from the mean; both reductions, the seed and the
-// parameters of dropout are shared by all of them; a random word is compared as it is drawn, and no
-// bits are packed. Rows of up to 32 threads cross no barrier, and ROWS of them share a block.
-// Traffic: x, residual read, y written once. Over `cuda_block`: half of its instructions,
-// and more bytes of a thread on their way. Limit: issue slots in 16-bit dtypes, nearly; DRAM in
-// float32.
+// Idea: in the time in which three 16-bit tensors are copied there are 46 issue slots per element,
+// and ten rounds of Philox with a gelu take some 20. Everything else is therefore done once: a
+// thread holds PIECES vectors, unpacks each value once and keeps its distance from the mean;
+// reductions, seed and dropout's parameters are shared by its vectors; a random word is compared as
+// it is generated, and no bits are packed. Rows of at most 32 threads need no barrier; ROWS of them
+// share a block.
+// Traffic: x and residual read once, y written once.
+// Compared with `cuda_block`: half as many instructions, and more bytes per thread in flight.
+// Limit: nearly issue slots in 16-bit dtypes; DRAM bandwidth in float32.
 #include "chain.cuh"
 
-// WHOLE: a row fills its threads' pieces. `share` is 1 / n_cols.
+// WHOLE: a row fills the pieces of its threads. `share` is 1 / n_cols.
 template <typename C, int PIECES, int THREADS, int ROWS, bool WHOLE>
 __global__ void __launch_bounds__(THREADS *ROWS)
     chain_fwd_octets(const typename C::T *x, const typename C::T *residual, const typename C::W *w,

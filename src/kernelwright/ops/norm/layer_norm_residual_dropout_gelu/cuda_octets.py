@@ -1,4 +1,4 @@
-"""Launches of the CUDA C++ rung of several vectors a thread."""
+"""Launches of the CUDA C++ rung with several vectors per thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOURCE = Path(__file__).parent / "cuda_octets.cu"
 def octets(gpu, config, **args):
     c = Call(args)
     pieces, threads = shape(c, config)
-    rows = 4 if threads == 32 else 1  # of a block, where no barrier is needed
+    rows = 4 if threads == 32 else 1  # per block, where no barrier is needed
     constants = f"{chain(c)}, {pieces}, {threads}, {rows}, {whole(c, pieces, threads)}"
     launch = Launch(
         CudaKernel(SOURCE, f"chain_fwd_octets<{constants}>"),

@@ -1,13 +1,13 @@
-// Blocks walk over the rows, several vectors a thread, the next row on its way.
+// Blocks iterate over the rows, several vectors per thread, with the next row in flight.
 //
-// Idea: at copy speed three 16-bit tensors leave 46 issue slots an element, and ten rounds of
-// Philox with a gelu take some 20. So all else is done once for all rows that a block meets: weight
-// and bias become floats in shared memory, and the seed, 1 - p and addresses are computed. While a
-// row is in work cp.async brings the next one to slots of a thread's own, each filled again as soon
-// as it is read, so that the loop contains no wait for memory; with registers it would, since the
-// compiler copies what a loop carries over, and a copy waits for its load.
-// Traffic: x, residual read, y written once. Over `cuda_octets`: a quarter fewer instructions.
-// Limit: DRAM, nearly.
+// Idea: as `cuda_octets`, but the work that does not depend on the row is done once for all rows of
+// a block: weight and bias become floats in shared memory; the seed, 1 - p and addresses are
+// computed. cp.async copies the next row to slots of each thread, which are refilled as soon as
+// they have been read, so that the loop never waits for memory. With registers it would: the
+// compiler copies values that a loop carries over, and a copy waits for its load.
+// Traffic: x and residual read once, y written once.
+// Compared with `cuda_octets`: a quarter fewer instructions.
+// Limit: nearly DRAM bandwidth.
 #include "kw/async.cuh"
 #include "chain.cuh"
 
@@ -24,7 +24,7 @@ template <typename T, int STEP> struct Slots {
   }
 };
 
-// WHOLE: a row fills its threads' pieces. BLOCKS of a multiprocessor. `share` is 1 / n_cols.
+// WHOLE: a row fills its threads' pieces. BLOCKS: per multiprocessor. `share` is 1 / n_cols.
 template <typename C, int PIECES, int THREADS, int ROWS, int BLOCKS, bool WHOLE>
 __global__ void __launch_bounds__(THREADS *ROWS, BLOCKS)
     chain_fwd_walk(const typename C::T *x, const typename C::T *residual, const typename C::W *w,
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(THREADS *ROWS, BLOCKS)
   using T = typename C::T;
   using Piece = kw::Piece<T>;
   using Own = Slots<T, THREADS * ROWS>;
-  constexpr int N = kw::kVecWidth<T>, kApart = THREADS * N;  // between a thread's pieces
+  constexpr int N = kw::kVecWidth<T>, kApart = THREADS * N;  // distance of a thread's pieces
   extern __shared__ uint4 dynamic_shared[];
   __shared__ float parts[2][THREADS / 32];
   const int n_cols = static_cast<int>(n_cols_), across = n_cols / N, lane = threadIdx.x;
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(THREADS *ROWS, BLOCKS)
   kw::copy_async_commit();
 
   const kw::WarpFactors<C::kDraw, N> dropout(seed, nullptr, p);
-  const float half_scale = 0.5f * dropout.scale;  // half: for gelu_twice
+  const float half_scale = 0.5f * dropout.scale;  // half, for gelu_twice
   using Planes = kw::Planes<N, THREADS>;
   auto *const planes =
       reinterpret_cast<typename Planes::Quad *>(dynamic_shared) + 2 * kSlots + lane;

@@ -1,4 +1,4 @@
-"""Launches of the CUDA C++ rung that walks, several vectors a thread."""
+"""Launches of the CUDA C++ rung whose blocks iterate over rows, with several vectors per thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .call import STATIC, Call, rows_of, shape, walk_bytes, whole
 from .cuda import chain, given
 
 SOURCE = Path(__file__).parent / "cuda_walk.cu"
-SYSTEM = 1024  # bytes of shared memory that each block costs beside its own
+SYSTEM = 1024  # bytes of shared memory that the system reserves per block
 
 
 def walk(gpu, config, **args):

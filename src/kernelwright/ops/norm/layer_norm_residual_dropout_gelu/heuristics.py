@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from kernelwright.contract.eligibility import kind, log2, off_boundary, unsuppor
 
 from .call import OCTET, STATIC, Call, shape, walk_bytes
 
-COLS, COLS_BACKWARD = 16384, 8192  # elements of a row that a Triton program holds in registers
-# tile: elements of a program's tile, at least; items: of them, in a thread
+COLS, COLS_BACKWARD = 16384, 8192  # elements of a row that fit in a Triton program's registers
+# tile: minimum number of elements of a program's tile; items: of them, per thread
 TRITON_CONFIGS = ({"tile": 2048, "items": 16}, {"tile": 4096, "items": 32})
-# programs: on each multiprocessor
+# programs: per multiprocessor
 TRITON_CONFIGS_BACKWARD = (
     {"tile": 1024, "items": 8, "programs": 4},
     {"tile": 2048, "items": 16, "programs": 2},
 )
-# octets: pieces of a thread, in float32 twice as many; more where a row needs it
+# octets: pieces per thread, in float32 twice as many; more if a row needs it
 BLOCK_CONFIGS = ({"octets": 1}, {"octets": 2})
 OCTETS_CONFIGS = ({"octets": 4}, {"octets": 2})
-# resident: threads of a multiprocessor; 512 have 128 registers each
+# resident: threads per multiprocessor; 512 threads have 128 registers each
 WALK_CONFIGS = (
     {"octets": 4, "resident": 512},
     {"octets": 4, "resident": 768},
@@ -87,15 +87,15 @@ def fits_block_backward(gpu, **args):
 
 
 def _uncounted(c: Call):
-    """What the kernels ask that count vectors in 32 bits."""
+    """Requirements of kernels that count vectors in 32 bits."""
     if c.rows * c.cols // c.width >= 2**31:
         return f"{c.rows * c.cols} elements are 2**31 vectors or more"
     return None
 
 
 def order(gpu, **args):
-    """Forward: a walk has the fewest instructions, and the next row on its way. Of what it does not
-    take, 16-bit rows are bound by instructions, of which `cuda_octets` has few."""
+    """Forward: `cuda_walk` has the fewest instructions, and the next row in flight. For calls that
+    it does not support, 16-bit rows are limited by instructions, of which `cuda_octets` has few."""
     c = Call(args)
     if c.backward:
         return ("cuda_block", "triton_row")

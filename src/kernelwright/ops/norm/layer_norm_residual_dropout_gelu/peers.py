@@ -1,4 +1,4 @@
-"""The chain elsewhere: PyTorch's operators one after the other, and fused by torch.compile."""
+"""Peers of the chain: PyTorch's operators one after another, and fused by torch.compile."""
 
 from __future__ import annotations
 

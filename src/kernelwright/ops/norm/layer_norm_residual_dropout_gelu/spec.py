@@ -1,15 +1,15 @@
-"""layer_norm_residual_dropout_gelu: the maths, in the order of the name.
+"""layer_norm_residual_dropout_gelu: the mathematics, in the order of the name.
 
     xhat = (x - mean) rstd,  rstd = 1 / sqrt(var x + eps)           along a row
     s = xhat weight + bias + residual,  d = f s,  y = gelu(d)
 
-with dropout's factor f (ops/dropout: 1 / (1 - p) where kept, else 0; without a seed 1). The
-backward takes x, residual, mean, rstd and the seed, and computes the rest again. With
-gs = gy gelu'(d) f and g = gs weight,
+with dropout's factor f (ops/dropout: 1 / (1 - p) if kept, else 0; 1 without a seed). The backward
+takes x, residual, mean, rstd and the seed, and recomputes the rest. With gs = gy gelu'(d) f and g =
+gs weight,
 
     gresidual = gs    gx = rstd (g - xhat mean(g xhat) - mean(g))
 
-gweight is the sum of gs xhat over the rows, gbias that of gs.
+gweight is the sum of gs xhat over the rows; gbias is the sum of gs.
 """
 
 from __future__ import annotations
@@ -71,12 +71,13 @@ def _dropped(x, residual, weight, bias, mean, rstd, seed, p):
 
 
 def _over_rows(terms, parameter):
-    """The gradient of a weight or bias; without one, a tensor of shape (0,)."""
+    """The gradient of a weight or bias; a tensor of shape (0,) if there is none."""
     return terms.new_empty(0) if parameter is None else terms.sum_to_size(parameter.shape)
 
 
 def noise(x, residual, weight, bias, seed, p, eps, approximate):
-    """What reaches d, times gelu's largest slope, and gelu's own; statistics as a layer_norm's."""
+    """The noise of d times the largest slope of gelu, and gelu's own; statistics as in
+    layer_norm."""
     x, r = x.double(), residual.double()
     mean = x.mean(-1, keepdim=True)
     rstd = torch.rsqrt((x - mean).square().mean(-1, keepdim=True) + eps)
@@ -87,10 +88,10 @@ def noise(x, residual, weight, bias, seed, p, eps, approximate):
 
 
 def backward_noise(gy, x, residual, weight, bias, mean, rstd, seed, p, approximate):
-    """gs: the slope's error, and that of d times the second derivative, which is below 0.8. gx:
-    that through the weights, three roundings a term, and the means', each a sum over a tree whose
-    terms err independently (Higham, Accuracy and Stability of Numerical Algorithms, 4.2); so do
-    gweight and gbias."""
+    """gs: the error of the slope, and that of d times the second derivative, which is below 0.8.
+    gx: the error of gs times the weights, three rounding errors per term, and those of the means,
+    each a tree sum of terms with independent errors (Higham, Accuracy and Stability of Numerical
+    Algorithms, 4.2); the same holds for gweight and gbias."""
     gy, x, r = gy.double(), x.double(), residual.double()
     mean, rstd = mean.double(), rstd.double()
     d, xhat, f = _dropped(x, r, _double(weight), _double(bias), mean, rstd, seed, p)
@@ -116,7 +117,7 @@ def backward_noise(gy, x, residual, weight, bias, mean, rstd, seed, p, approxima
 
 
 def _d_noise(x, residual, weight, bias, mean, rstd, f, of_mean):
-    """The difference, the two products, the two sums and f's product are rounded."""
+    """The rounding errors of the difference, two products, two sums and the product with f."""
     w = 1.0 if weight is None else weight.double().abs()
     s = w * rstd * (7 * (x - mean).abs() + of_mean) + 2 * residual.abs()
     return U * f * (s if bias is None else s + 3 * bias.double().abs())

@@ -1,4 +1,4 @@
-"""The chain in PyTorch: line by line in float32, and PyTorch's operators one after the other."""
+"""The chain in PyTorch: line by line in float32, and PyTorch's operators one after another."""
 
 import torch
 
@@ -15,7 +15,7 @@ def manual(x, residual, weight, bias, seed, p, eps, approximate):
 
 
 def native(x, residual, weight, bias, seed, p, eps, approximate):
-    # on a CPU PyTorch's statistics would have the input's precision
+    # on a CPU PyTorch's statistics would have the precision of the input
     wide = _wide(x)
     normal, mean, rstd = torch.native_layer_norm(
         x.to(wide), x.shape[-1:], _to(weight, wide), _to(bias, wide), eps

@@ -1,13 +1,13 @@
-"""A row in registers from the mean to the gelu; nothing between is written.
+"""A row in registers from the mean to the gelu; no intermediate result is written.
 
-Idea: a program loads its row (or a few short ones) and its residual once, reduces, draws the row's
+Idea: a program loads its row (or several short ones) and its residual once, reduces, generates the
 random words where they are used and applies the rest. In the backward each of a fixed number of
-programs walks over its share of the rows, computes them again, and keeps its part of gweight and
-gbias in registers; a second kernel adds the parts in a fixed order, so that the result has the
-same bits every time.
-Traffic: forward x, residual read, y written once; backward gy, x, residual read, gx and gresidual
-written once, and parts of programs x columns. `native` reads and writes a tensor an operator.
-Limit: a row must fit a program's registers, six arrays of it in the backward.
+programs iterates over its rows, recomputes them, and keeps its part of gweight and gbias in
+registers; a second kernel adds the parts in a fixed order: deterministic.
+Traffic: forward: x and residual read once, y written once; backward: gy, x and residual read once,
+gx and gresidual written once, and partial sums of programs x columns.
+Compared with `native`: that rung reads and writes one tensor per operator.
+Limit: a row must fit in a program's registers, in the backward six arrays of its size.
 """
 
 import torch
@@ -91,7 +91,7 @@ def chain_bwd_row(
             f = tile_factors(seed_ptr, seed_ptr, p, row, 0, n_cols, inside, 1, WHOLE, COLS)
             s *= f
             g *= f
-        # float32's slope: the differences below would bring out a 16-bit one's error
+        # float32's slope: the differences below would amplify the error of a 16-bit one
         if TANH:
             g *= gelu_tanh_slope(s, tl.float32)
         else:

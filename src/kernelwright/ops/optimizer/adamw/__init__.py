@@ -44,7 +44,7 @@ RUNGS = (
     ),
 )
 LADDER = Ladder(spec.OPERATOR, RUNGS, __name__, heuristics.order, heuristics.bucket)
-#: The operator itself, which checks nothing: for callers that made the lists themselves.
+#: The operator itself, which checks nothing, for callers that have created the lists themselves.
 step = bind(LADDER, vmap="loop")
 
 

@@ -1,12 +1,14 @@
 // One launch for all parameters, by vectors of 16 bytes.
 //
-// Idea: as `triton_list`: addresses in one array, a table of which block works on what, the last
-// block of a parameter counts its step. Here one thread a block works out the factors, in float64
-// and once, and a thread has several vectors of each stream on their way. A tensor that is not
-// aligned goes element by element without slowing the others down; so does every last part of a
-// vector.
-// Traffic: p, m, v read and written, g read, once; a copy of p written where there is one.
-// Limit: bandwidth.
+// Idea: as `triton_list`: addresses are in one array, a table assigns parts of parameters to
+// blocks, and the last block of a parameter increments its step. Here one thread per block computes
+// the factors once, in float64, and a thread has several vectors of each stream in flight. A tensor
+// that is not aligned is processed element by element, without slowing down the others; so is the
+// rest of each tensor that does not fill a vector.
+// Traffic: p, m, v read and written, g read, once; a copy of p written if there is one.
+// Compared with `triton_list`: the factors are computed by one thread per block, and alignment is
+// handled per tensor.
+// Limit: DRAM bandwidth.
 #include <kw/last_block.cuh>
 #include "../lists.cuh"
 #include <kw/philox.cuh>
@@ -16,7 +18,7 @@ struct Factors {
   float decay, weight1, weight2, step_size, inverse_root, unscale;
 };
 
-// base^n by squaring; the error of n roundings
+// base^n by squaring; the error is that of n rounding errors.
 __device__ double power(double base, long long n) {
   double result = 1;
   for (; n > 0; n /= 2, base *= base)
@@ -27,7 +29,7 @@ __device__ double power(double base, long long n) {
 template <typename P, typename G, typename S, typename C, bool COPY, bool MAXIMIZE, bool SEEDED>
 struct Parameter {
   static constexpr int kSize = sizeof(P) > sizeof(G) ? sizeof(P) : sizeof(G);
-  static constexpr int W = 16 / (kSize > sizeof(S) ? kSize : sizeof(S));  // elements of a vector
+  static constexpr int W = 16 / (kSize > sizeof(S) ? kSize : sizeof(S));  // per vector
   P *p;
   const G *g;
   S *m, *v;
@@ -59,8 +61,8 @@ struct Parameter {
     x = fmaf(x, f.decay, -f.step_size * (m / fmaf(sqrtf(v), f.inverse_root, eps)));
   }
 
-  // COUNT vectors of N elements, `apart` elements from each other: all loads are on their way
-  // before the first is waited for.
+  // Updates COUNT vectors of N elements, which are `apart` elements from each other: all loads are
+  // issued before the first result is used.
   template <int N, int COUNT> __device__ __forceinline__ void update(int at, int apart) {
     kw::Vec<P, N> vp[COUNT];
     kw::Vec<G, N> vg[COUNT];
@@ -95,7 +97,7 @@ struct Parameter {
     }
   }
 
-  // The words of elements i to i + N - 1: four of each counter.
+  // The random words of elements i to i + N - 1: four from each counter.
   template <int N> __device__ __forceinline__ void random(int i, unsigned (&word)[N]) const {
     if constexpr (N % 4 == 0) {
 #pragma unroll
@@ -136,9 +138,9 @@ __global__ void __launch_bounds__(BLOCK)
               float(1 / sqrt(1 - power(beta2, (long long)t))),
               grad_scale ? 1 / *grad_scale : 1.0f};
     const unsigned last = unsigned((chunk.n - 1) / CHUNK);
-    kw::fence();  // the step is read before this block counts
+    kw::fence();  // the step is read before this block is counted
     if (atomicInc(arrived + chunk.k, last) == last) {
-      kw::fence();  // and the last one writes only after all have read
+      kw::fence();  // the last block writes the step only after all have read it
       *count = t;
     }
   }

@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from kernelwright.contract.arithmetic import next_power_of_2
 from kernelwright.contract.eligibility import kind, unsupported_dtype
 
 EACH = ({"block": 1024, "num_warps": 4},)
-# elements a program; a program more is a chunk more to look up
+# elements per program; each further program is a chunk more to look up
 TRITON = (
     {"block": 2048, "num_warps": 8},
     {"block": 1024, "num_warps": 4},
     {"block": 4096, "num_warps": 8},
 )
-# a block works on `rounds` times what its threads load at once, `vecs` vectors of 16 bytes
+# a block processes `rounds` times the vectors that its threads load at once, `vecs` of 16 bytes
+# each
 CUDA = (
     {"block": 256, "vecs": 2, "rounds": 2},
     {"block": 256, "vecs": 1, "rounds": 4},
@@ -26,7 +27,7 @@ NUMBERS = ("lr_tensor", "grad_scale", "found_inf")
 
 
 def plain(gpu, max_exp_avg_sqs, copies, **others):
-    """Parameters, two moments and numbers."""
+    """Requirements of rungs without options: parameters, two moments and numbers only."""
     if max_exp_avg_sqs:
         return "AMSGrad is native's"
     if copies or others.get("seed") is not None:
@@ -44,7 +45,7 @@ def fits_each(gpu, **specs):
 
 
 def fits(gpu, params, max_exp_avg_sqs, **others):
-    """What kernels over lists take: one dtype a list, elements that lie alike in every list."""
+    """Requirements of kernels over lists: one dtype per list, and the same layout in every list."""
     if max_exp_avg_sqs:
         return "AMSGrad is native's"
     lists = {"params": params}
@@ -69,7 +70,7 @@ def fits(gpu, params, max_exp_avg_sqs, **others):
 
 
 def _steps(t) -> tuple[int, ...]:
-    """The strides that mean something."""
+    """The strides of dimensions with several elements."""
     return tuple(s for s, n in zip(t.strides, t.shape, strict=True) if n != 1)
 
 

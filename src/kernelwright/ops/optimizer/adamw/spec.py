@@ -1,4 +1,5 @@
-"""adamw: the maths. One step of Adam with decoupled weight decay, over lists of tensors, in place.
+"""adamw: the mathematics. One step of Adam with decoupled weight decay, on lists of tensors, in
+place.
 
 step += 1
 p    *= 1 - lr * weight_decay
@@ -25,7 +26,7 @@ LISTS = {
     "few": lambda shape: (shape, (129,), ()),
     "gpt2": lambda shape: GPT2,
 }
-# What a case leaves unsaid.
+# Defaults of a case's parameters.
 DEFAULTS = {
     "lr": 1e-3,
     "beta1": 0.9,
@@ -118,8 +119,8 @@ class Arguments(NamedTuple):
     seed: torch.Tensor | None = None
 
     def of_each(self) -> Iterator[tuple[torch.Tensor, ...]]:
-        """Of each parameter: itself, its gradient unscaled and with the sign of a descent, its
-        moments, the second moment to divide by, and its step."""
+        """For each parameter: itself, its gradient (unscaled, with the sign of a descent), its
+        moments, the second moment by which it is divided, and its step."""
         largest = self.max_exp_avg_sqs or self.exp_avg_sqs
         moments = self.exp_avgs, self.exp_avg_sqs, largest
         for p, g, *others in zip(self.params, self.grads, *moments, self.state_steps, strict=True):
@@ -160,7 +161,7 @@ def inputs(c, device):
 
     args = {
         "params": tensors("params"),
-        # a low-precision parameter has gradients of its own dtype
+        # a low-precision parameter has gradients of the same dtype
         "grads": tensors("grads", copies),
         "exp_avgs": tensors("exp_avgs", states),
         "exp_avg_sqs": [v.abs_() for v in tensors("exp_avg_sqs", states)],
@@ -193,12 +194,12 @@ def cost(
 
 
 def noise(**args):
-    """The rounding error of float32 where m cancels, and what it makes of p.
+    """The rounding error of float32 where m cancels, and its effect on p.
 
-    m' = m + (1 - beta1) (g - m) rounds both of its terms, each at most u of its size, so m' errs
-    by u (|m| + (1 - beta1) |g|) however small it is. In p' = decay p - s m' / d the quotient errs
-    by that much times s / d, and by u of its own size in each of its three other operations.
-    v' adds what is not negative, and the step is exact.
+    m' = m + (1 - beta1) (g - m) rounds both of its terms, each by at most u of its size, so the
+    error of m' is u (|m| + (1 - beta1) |g|) however small m' is. In p' = decay p - s m' / d the
+    quotient has this error times s / d, and u of its own size from each of its three other
+    operations. v' is a sum of non-negative terms, and the step is exact.
     """
     wide = {k: [t.double() for t in v] for k, v in args.items() if isinstance(v, list)}
     a = Arguments(**{**args, **wide})

@@ -1,11 +1,10 @@
-"""Rounding to bfloat16 up or down at random, so that the mean of many roundings is the number.
+"""Stochastic rounding to bfloat16, such that the mean of many results is the original number.
 
-A second moment grows by (1 - beta2) (g^2 - v) a step, under half an ulp of bfloat16 once beta2 is
-above 0.996: rounded to nearest it would stand still for ever.
+A second moment grows by (1 - beta2) (g^2 - v) per step, which is below half an ulp of bfloat16 if
+beta2 is above 0.996: rounded to nearest, it would never change.
 
-Element i of a tensor, counted as it lies in memory, of the list's k-th tensor takes 32-bit word
-i % 4 of Philox's counter (k << 40) + i // 4: the first moment its lower half, the second moment
-its upper one.
+Element i, in memory order, of the k-th tensor of the list uses 32-bit word i % 4 of Philox's
+counter (k << 40) + i // 4: the first moment its lower half, the second moment its upper half.
 """
 
 from __future__ import annotations
@@ -25,11 +24,12 @@ def round_pair(
 
 
 def _rounded(x: torch.Tensor, random: torch.Tensor) -> torch.Tensor:
-    """The 16 bits that a bfloat16 lacks carry with probability of their size over 2^16."""
+    """Adds random bits to the 16 bits that bfloat16 lacks: they carry with probability (value of
+    these bits) / 2^16."""
     x = x if is_dense(x.shape, x.stride()) else x.contiguous()
     flat = x.as_strided((x.numel(),), (1,))
     carried = flat.view(torch.int32) + random.to(torch.int32)
     down = (carried >> 16).to(torch.int16).view(torch.bfloat16)
-    # an infinity or a NaN has no neighbours
+    # infinity and NaN are converted without rounding
     rounded = torch.where(flat.isfinite(), down, flat.to(torch.bfloat16))
     return rounded.as_strided(x.shape, x.stride())

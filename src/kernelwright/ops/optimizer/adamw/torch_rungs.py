@@ -28,7 +28,7 @@ def manual(
     found_inf=None,
     seed=None,
 ):
-    """Some fifteen kernels a parameter, each over all of it."""
+    """Some fifteen kernels per parameter, each over all of it."""
     lr = lr if lr_tensor is None else lr_tensor.double()
     for p, g, m, v, step in zip(params, grads, exp_avgs, exp_avg_sqs, state_steps, strict=True):
         g = -g if maximize else g
@@ -65,15 +65,15 @@ def native(
     found_inf=None,
     seed=None,
 ):
-    """torch.optim.AdamW's fused step: one kernel over many parameters.
+    """torch.optim.AdamW's fused step: one kernel for many parameters.
 
-    It takes every tensor for dense, of its parameter's strides and dtype, without asking (the CPU's
-    writes into the gaps of one that is not), and leaves gradients unscaled. So what is otherwise
-    goes in as a copy and comes back.
+    It assumes without a check that every tensor is dense, with its parameter's strides and dtype
+    (the CPU version writes into the gaps of a tensor that is not), and leaves gradients unscaled.
+    Tensors that differ are therefore copied before the step and back after it.
     """
     lists = [exp_avgs, exp_avg_sqs, *([max_exp_avg_sqs] if max_exp_avg_sqs else [])]
     dense = [p if is_dense(p.shape, p.stride()) else p.contiguous() for p in params]
-    if seed is not None:  # what is rounded at random must not have been rounded before
+    if seed is not None:  # stochastic rounding needs values that have not been rounded before
         dense = [p.float() for p in dense]
     states = [[_like(t, p) for t, p in zip(ts, dense, strict=True)] for ts in lists]
     fitting = [_like(g, p, copy=grad_scale is not None) for g, p in zip(grads, dense, strict=True)]

@@ -1,10 +1,11 @@
-"""One kernel a parameter, and before it a tiny one that knows the step.
+"""One kernel per parameter, preceded by a tiny one that computes its factors.
 
-Idea: the whole update of an element happens in registers. What depends on the step and on numbers
-only is computed once a parameter, in float64, by a kernel of one program, which also counts the
-step: 1 - beta2 and 1 - beta2^step lose their digits in float32.
-Traffic: p, m, v read and written, g read, once: seven accesses; `manual` makes about forty.
-Limit: two launches a parameter; a model of many small ones waits for launches.
+Idea: the whole update of an element happens in registers. Values that depend only on the step and
+on numbers are computed once per parameter, in float64, by a kernel of one program, which also
+increments the step: 1 - beta2 and 1 - beta2^step would lose precision in float32.
+Traffic: p, m, v read and written, g read, once: seven accesses.
+Compared with `manual`: that rung makes about forty accesses.
+Limit: two launches per parameter; a model of many small parameters is limited by launches.
 """
 
 import torch

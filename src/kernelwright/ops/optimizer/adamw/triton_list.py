@@ -1,12 +1,12 @@
 """One launch for all parameters.
 
-Idea: the addresses of all tensors stand in one array, and a table says which program works on
-which part of which tensor. A program works out its parameter's factors itself, in float64: 1 -
-beta2 and 1 - beta2^step lose their digits in float32. The last program of a parameter counts its
-step, when every other has read it.
-Traffic: p, m, v read and written, g read, once, as in `triton_each`; 16 bytes a program more.
-Against `triton_each`: one launch, not two a parameter.
-Limit: bandwidth. Where one tensor is not aligned to 16 bytes, all are read element by element.
+Idea: the addresses of all tensors are in one array, and a table assigns parts of tensors to
+programs. A program computes its parameter's factors itself, in float64, because 1 - beta2 and 1 -
+beta2^step would lose precision in float32. The last program of a parameter increments its step,
+after all others have read it.
+Traffic: p, m, v read and written, g read, once, as in `triton_each`; also 16 bytes per program.
+Compared with `triton_each`: one launch instead of two per parameter.
+Limit: DRAM bandwidth. If one tensor is not aligned to 16 bytes, all are read element by element.
 """
 
 import torch
@@ -27,7 +27,7 @@ from kernelwright.contract import (
 from kernelwright.contract.arithmetic import chunks
 from kernelwright.ops._triton.random import round_stochastic, words
 
-# tensors that may be absent, and what the kernel calls their presence
+# optional tensors, and the kernel's names for their presence
 OPTIONAL = {"lr_tensor": "LR_TENSOR", "grad_scale": "GRAD_SCALE", "found_inf": "FOUND_INF",
             "seed": "SEEDED"}  # fmt: skip
 TYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
@@ -35,7 +35,7 @@ TYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: t
 
 @triton.jit
 def power(base, n):
-    """base^n for a whole n, by squaring."""
+    """base^n for an integer n, by squaring."""
     result = base * 0.0 + 1.0
     while n > 0:
         result = tl.where(n % 2 == 1, result * base, result)

@@ -13,7 +13,7 @@ from . import heuristics, spec
 
 
 def _rungs(what: str, fits, configs, choose_list=None) -> tuple[Rung, ...]:
-    """The ladder from the bottom up; `what` is the suffix of its entries."""
+    """The rungs from the slowest to the fastest; `what` is the suffix of their entries."""
     return (
         *rungs.pytorch(
             f"_{what}",
@@ -156,7 +156,7 @@ def clip_grad_norm_(
 
 
 def _plain(tensors: list[torch.Tensor]) -> bool:
-    """Ordinary strided tensors on one device."""
+    """Whether all are ordinary strided tensors on one device."""
     kinds = {torch.Tensor, torch.nn.Parameter}
     one = all(t.device == tensors[0].device and t.layout == torch.strided for t in tensors)
     return one and kinds.issuperset(map(type, tensors))

@@ -47,7 +47,7 @@ def plan_clip(gpu, config, grads, total_norm, max_norm):
 
 
 def _list(tensors, vectors):
-    """Constants of a launch whose blocks take chunks of so many vectors."""
+    """Constants of a launch whose blocks process chunks of `vectors` vectors."""
     sizes = [t.numel() for t in tensors]
     length = vectors * 16 // tensors[0].itemsize
     return {"chunks": chunks(sizes, length), "sizes": torch.tensor(sizes, device="cpu")}

@@ -1,18 +1,19 @@
 // One launch for the norm of all tensors and one to scale them, by vectors of 16 bytes.
 //
-// Idea: as `triton_list`: a table cuts the list into chunks, one block combines what the others
-// found, in their order. Here a tensor that is not aligned goes element by element without slowing
-// the others down, and a thread has several vectors on their way. For the norm a block takes chunk
-// after chunk (a part for each would be thousands, which one block adds up alone), and hands its
-// part over in a word with a flag.
-// Traffic: every tensor once for the norm; once more, read and written, where it is scaled.
-// Limit: bandwidth; for small lists the two launches.
+// Idea: as `triton_list`: a table divides the list into chunks, and one block combines the parts of
+// the others, in their order. Here a tensor that is not aligned is read element by element, without
+// slowing down the others, and a thread has several vectors in flight. For the norm a block
+// processes many chunks (otherwise one block would have to add thousands of parts), and passes its
+// part in a word with a flag.
+// Traffic: every tensor read once for the norm; read and written once more if it is scaled.
+// Compared with `triton_list`: 16-byte vectors for any alignment, and fewer parts to combine.
+// Limit: DRAM bandwidth; for small lists the two launches.
 #include <kw/flagged_value.cuh>
 #include "../lists.cuh"
 #include <kw/reduce.cuh>
 #include <kw/vec.cuh>
 
-// ORDER 1 and 2 add up, 0 stands for infinity and takes the largest.
+// ORDER 1 and 2 add; 0 stands for infinity and selects the maximum.
 template <int ORDER> struct Norm {
   static __device__ __forceinline__ float join(float a, float b) {
     return ORDER == 0 ? kw::max_nan(a, b) : a + b;
@@ -28,7 +29,7 @@ template <typename T, int N> __device__ __forceinline__ bool aligned(const T *x)
   return reinterpret_cast<unsigned long long>(x) % (N * sizeof(T)) == 0;
 }
 
-// What a thread of BLOCK finds in a chunk: `length` elements from x on, VECS vectors of a thread.
+// The part of a thread of BLOCK in a chunk: `length` elements from x on, VECS vectors per thread.
 template <typename Op, typename T, int BLOCK, int VECS>
 __device__ __forceinline__ float found_in(const T *x, int length) {
   constexpr int W = kw::kVecWidth<T>;
@@ -65,7 +66,7 @@ __device__ __forceinline__ float found_in(const T *x, int length) {
   return found[0];
 }
 
-// Blocks, RESIDENT on a multiprocessor, go over all `count` chunks side by side.
+// The blocks, RESIDENT per multiprocessor, iterate over all `count` chunks in parallel.
 template <typename T, typename Out, int ORDER, int BLOCK, int VECS, int RESIDENT>
 __global__ void __launch_bounds__(BLOCK, RESIDENT)
     norm_list(const unsigned long long *addresses, const int *chunks, const long long *sizes,
@@ -99,7 +100,7 @@ __global__ void __launch_bounds__(BLOCK)
                const Norm *norm, float max_norm) {
   constexpr int W = kw::kVecWidth<T>, CHUNK = BLOCK * VECS * ROUNDS * W;
   const float factor = max_norm / (kw::to_float(*norm) + 1e-6f);
-  if (factor >= 1) return;  // a NaN goes on
+  if (factor >= 1) return;  // not true for NaN
   const kw::Chunk chunk(chunks, sizes, CHUNK);
   T *x = kw::global_pointer<T>(addresses[chunk.k]) + chunk.first;
   const int whole = aligned<T, W>(x) ? chunk.length / W * W : 0;

@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from kernelwright.contract.arithmetic import next_power_of_2
 from kernelwright.contract.eligibility import kind, unsupported_dtype
 
 TRITON = ({"block": 4096, "num_warps": 8}, {"block": 8192, "num_warps": 8})
-# vecs: vectors of a thread in flight, and a chunk is what a block's threads have in flight;
-# resident: blocks of a multiprocessor, which take chunk after chunk
+# vecs: vectors that a thread has in flight, where a chunk is what the threads of a block have in
+# flight; resident: blocks per multiprocessor, which process one chunk after another
 NORM = (
     {"block": 512, "vecs": 4, "resident": 3},
     {"block": 256, "vecs": 8, "resident": 4},
     {"block": 256, "vecs": 4, "resident": 6},
 )
-# a chunk is what a block scales in `rounds`
+# a block scales a chunk in `rounds` rounds
 CLIP = ({"block": 256, "vecs": 4, "rounds": 2}, {"block": 512, "vecs": 4, "rounds": 2})
 ORDERS = ("1.0", "2.0", "inf")
 
@@ -30,7 +30,7 @@ def fits_clip(gpu, grads, total_norm, max_norm):
 
 
 def _fits(name, tensors):
-    """Kernels over lists take one dtype, and elements without gaps."""
+    """Requirements of kernels over lists: one dtype, and elements without gaps."""
     for k, t in enumerate(tensors):
         if why := unsupported_dtype(t.dtype, f"{name}[{k}]"):
             return why

@@ -1,4 +1,4 @@
-"""The norm of all gradients, and their scaling by it: the maths.
+"""The norm of all gradients, and their scaling by it: the mathematics.
 
 norm  = (sum over tensors and elements of |x|^p)^(1/p); the largest |x| for p = inf
 x    *= min(1, max_norm / (norm + 1e-6))
@@ -50,7 +50,7 @@ def _tensors(c, device):
 
 
 def result_dtype(tensors) -> torch.dtype:
-    """What PyTorch makes of norms of several dtypes."""
+    """The dtype of PyTorch's norm of tensors of several dtypes."""
     found = tensors[0].dtype
     for t in tensors[1:]:
         found = torch.promote_types(found, t.dtype)
@@ -83,7 +83,7 @@ def clip_reference(grads, total_norm, max_norm):
 
 
 def clip_inputs(c, device):
-    # a norm that the list need not have: what counts is its ratio to max_norm
+    # a norm that need not be that of the list: only its ratio to max_norm matters
     norm = torch.tensor(c.param("norm", 4.0), dtype=c.dtype, device=device)
     return {"grads": _tensors(c, device), "total_norm": norm, "max_norm": 1.0}
 

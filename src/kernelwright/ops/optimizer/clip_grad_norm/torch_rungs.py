@@ -1,4 +1,4 @@
-"""The norm of a list and its scaling in PyTorch: tensor by tensor, and PyTorch's own."""
+"""The norm of a list and its scaling in PyTorch: tensor by tensor, and PyTorch's own functions."""
 
 import torch
 
@@ -6,7 +6,7 @@ from .spec import result_dtype
 
 
 def manual_norm(tensors, norm_type):
-    """A kernel a tensor and three more."""
+    """One kernel per tensor and three more."""
     p = float(norm_type)
     norms = [torch.linalg.vector_norm(t, p) for t in tensors]
     return torch.linalg.vector_norm(torch.stack(norms), p)
@@ -26,6 +26,6 @@ def manual_clip(grads, total_norm, max_norm):
 
 @torch.no_grad()
 def native_clip(grads, total_norm, max_norm):
-    """What torch.nn.utils.clip_grads_with_norm_ does with the gradients of its parameters."""
+    """The part of torch.nn.utils.clip_grads_with_norm_ that works on the gradients."""
     factor = torch.clamp(max_norm / (total_norm + 1e-6), max=1.0)
     torch._foreach_mul_(grads, factor)

@@ -1,12 +1,12 @@
-"""One launch for all tensors, and one more to scale them.
+"""One launch for the norm of all tensors, and one to scale them.
 
-Idea: a program reduces its part of a tensor to one number, and the last to finish combines those
-of all, in their order. Scaling reads the norm on the device: where it is small enough, programs
-end at once.
-Traffic: every tensor once for the norm; once more, read and written, where it is scaled.
-Against PyTorch's: a launch instead of one for each hundred tensors and four more; nothing is
+Idea: a program reduces its part of a tensor to one number, and the last program to finish combines
+the parts in their order. The second launch reads the norm on the device: if it is small enough, the
+programs exit immediately.
+Traffic: every tensor read once for the norm; read and written once more if it is scaled.
+Compared with `native`: one launch instead of one per hundred tensors and four more; nothing is
 multiplied by 1.
-Limit: bandwidth. Where one tensor is not aligned to 16 bytes, all are read element by element.
+Limit: DRAM bandwidth. If one tensor is not aligned to 16 bytes, all are read element by element.
 """
 
 import torch
@@ -35,8 +35,8 @@ def larger(a, b):
 
 @triton.jit
 def reduced(x, ORDER: tl.constexpr):
-    """The sum, or for "inf" the largest; NaN if any is: without a sign, floats are ordered as
-    their bits are, and NaN is above infinity."""
+    """The sum, or for "inf" the maximum; NaN if any element is NaN: without their sign, floats have
+    the order of their bits, in which NaN is above infinity."""
     if ORDER == "inf":
         return tl.max(x.to(tl.int32, bitcast=True), 0).to(tl.float32, bitcast=True)
     else:
@@ -71,7 +71,7 @@ def norm_list(
         j = tl.arange(0, BLOCK)
         total = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, programs, BLOCK):
-            # from L2: other programs wrote these during this launch
+            # read from L2: other programs wrote these during this launch
             more = tl.load(
                 partials + start + j, mask=start + j < programs, other=0.0, cache_modifier=".cg"
             )
@@ -88,7 +88,7 @@ def scale_list(
     T: tl.constexpr, BLOCK: tl.constexpr, ALIGN: tl.constexpr,
 ):  # fmt: skip
     factor = tl.div_rn(max_norm, tl.load(norm_ptr).to(tl.float32) + 1e-6)
-    if not (factor >= 1.0):  # a NaN goes on
+    if not (factor >= 1.0):  # also for NaN
         k = tl.load(chunks + 2 * tl.program_id(0))
         first = tl.load(chunks + 2 * tl.program_id(0) + 1).to(tl.int64) * BLOCK
         n = tl.load(sizes + k)

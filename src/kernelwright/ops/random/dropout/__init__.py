@@ -14,7 +14,8 @@ from .mask import pack
 
 
 def _rungs(backward: str = "") -> tuple[Rung, ...]:
-    """The ladder from the bottom up; `backward` is the suffix of the backward's entries."""
+    """The rungs from the slowest to the fastest; `backward` is the suffix of the backward's
+    entries."""
     return (
         Rung(
             "native",
@@ -85,7 +86,7 @@ def _fused_rungs(name: str, kept: str, backward: str) -> tuple[Rung, ...]:
 
 def _fused(forward: Operator, backward: Operator, name: str, kept: str):
     rest = __name__, heuristics.order_octets, heuristics.bucket, "peers:PEERS"
-    # a batch in front would move every element to another place of the mask
+    # a batch dimension in front would move every element to another position of the mask
     return bind(
         Ladder(forward, _fused_rungs(name, kept, ""), *rest, emulated=True),
         Ladder(backward, _fused_rungs(name, "", "_backward"), *rest, emulated=True),
@@ -97,7 +98,7 @@ def _fused(forward: Operator, backward: Operator, name: str, kept: str):
 _ORDER = heuristics.order, heuristics.bucket, "peers:PEERS"
 LADDER = Ladder(spec.FORWARD, _rungs(), __name__, *_ORDER, emulated=True)
 LADDER_BACKWARD = Ladder(spec.BACKWARD, _rungs("_backward"), __name__, *_ORDER, emulated=True)
-# a batch in front would move every element to another place of the mask
+# a batch dimension in front would move every element to another position of the mask
 _dropout = bind(LADDER, LADDER_BACKWARD, vmap="loop")
 _with_mask = _fused(
     fused_spec.DROPOUT_WITH_MASK,

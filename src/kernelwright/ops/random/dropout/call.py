@@ -1,4 +1,4 @@
-"""The arguments of a dropout kernel: what plans and `choose` share.
+"""The arguments of a dropout kernel: shared by plans and `choose`.
 
 Kernels take one list of pointers. For an absent argument the main tensor is passed, and a flag
 tells the kernel not to read it.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from kernelwright.contract import rows_view
 
-OCTET = 8  # neighbours that share a Philox counter and a byte of mask
+OCTET = 8  # adjacent elements that share a Philox counter and a byte of mask
 
 
 class Call:
-    """dropout(x + bias) + residual, or its backward over gy, from the arguments' specs."""
+    """dropout(x + bias) + residual, or its backward for gy, from the arguments' specs."""
 
     def __init__(self, args):
         self.args = args
@@ -21,7 +21,7 @@ class Call:
         self.dtype, self.n = main.dtype, main.numel()
         self.rows, self.cols, _ = rows_view(main.shape, main.strides)
         self.bias, self.add = self.has("bias"), self.has("residual")
-        self.draw = 1 if self.has("seed") else 2 if self.has("mask") else 0  # kw::Draw's values
+        self.draw = 1 if self.has("seed") else 2 if self.has("mask") else 0  # values of kw::Draw
         streams = [main, *([args["residual"]] if self.add else [])]
         self.strides = [rows_view(t.shape, t.strides)[2] for t in streams]
         self.dense = all(s == self.cols for s in self.strides)
@@ -31,12 +31,12 @@ class Call:
 
     @property
     def width(self) -> int:
-        """Elements of a piece: 16 bytes."""
+        """Elements per piece of 16 bytes."""
         return 16 // self.dtype.itemsize
 
     @property
     def flat(self) -> bool:
-        """One row will do: nothing repeats from row to row."""
+        """Whether the tensors can be treated as one row: nothing repeats from row to row."""
         return self.dense and (not self.bias or self.main == "gy")
 
     def pointer(self, name) -> str:

@@ -1,17 +1,18 @@
-// Vectors one after another, and words that are compared as they are drawn.
+// Vectors one after another, and words that are compared as they are generated.
 //
-// Idea: `cuda_vec16` in fewer instructions. Each word selects a factor where it is; the seed is a
-// number of the warp, whose scalar unit adds the keys up; a thread divides once to find its row,
-// and takes STEPS times a piece, in float32 two. Few registers keep many warps at it, so that some
-// draw while others wait; in the backward of a bias the next rows come while a thread draws.
-// Traffic: x, residual read, y written once, an eighth of a byte of mask where one is kept;
-// backward gy read, gx written once, and partial rows of about a hundredth of that.
-// Over `cuda_vec16`: three fifths of its instructions, which in 16-bit dtypes are what binds it.
-// Limit: DRAM. Rows of a whole number of octets, fewer than 2^31 vectors in all.
+// Idea: `cuda_vec16` with fewer instructions. Each word directly selects a factor; the seed is in
+// uniform registers, where the scalar unit computes the keys; a thread divides once to find its
+// row, and processes STEPS times one piece, in float32 two. Few registers allow many warps, so that
+// some compute while others wait; in the backward of a bias the next rows are loaded meanwhile.
+// Traffic: x and residual read once, y written once, and an eighth of a byte per element for a
+// stored mask; backward: gy read once, gx written once, and partial rows of about a hundredth of
+// that.
+// Compared with `cuda_vec16`: three fifths of the instructions, which limit it in 16-bit dtypes.
+// Limit: DRAM bandwidth. Rows of a whole number of octets, fewer than 2^31 vectors in total.
 #include "kw/column_sum.cuh"
 #include "kw/dropout.cuh"
 
-// RESIDENT: blocks whose registers an SM holds. DENSE: no gaps between rows.
+// RESIDENT: blocks that fit in the registers of an SM. DENSE: no gaps between rows.
 template <typename T, kw::Draw DRAW, bool BIAS, bool ADD, bool KEEP, bool DENSE, int BLOCK,
           int STEPS, bool STREAM, int RESIDENT>
 __global__ void __launch_bounds__(BLOCK, RESIDENT)
@@ -20,14 +21,14 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT)
                    long long cols, long long x_stride, long long residual_stride, double p) {
   using Piece = kw::Piece<T>;
   constexpr long long N = kw::kVecWidth<T>;
-  constexpr int STEP = kw::kOctet / N;  // pieces of a step, a block apart: as many bytes in any T
+  constexpr int STEP = kw::kOctet / N;  // pieces per step, a block apart: as many bytes in any T
   constexpr int TILE = BLOCK * STEP * STEPS;
   const unsigned across = cols / N, pieces = rows * across, start = blockIdx.x * TILE;
   const unsigned down = BLOCK / across, right = BLOCK - down * across;  // between two pieces
   unsigned piece = start + threadIdx.x, row = piece / across, col = piece - row * across;
   Piece in[STEP], more[STEP], shared[STEP];
 
-  // The step's pieces that there are; row and col go on to the next step.
+  // Loads the pieces of a step that exist; row and col advance to the next step.
   const auto load = [&](bool whole) {
 #pragma unroll
     for (int k = 0; k < STEP; ++k) {
@@ -58,7 +59,7 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT)
     if constexpr (KEEP) kw::keep_bits<N>(kept, at, pieces, bits);
   };
   const auto walk = [&](bool whole) {
-    load(whole);  // before the seed is waited for
+    load(whole);  // before waiting for the seed
     const kw::WarpFactors<DRAW, N> factors(seed, mask, p);
 #pragma unroll 1
     for (int s = 0; s < STEPS; ++s, piece += STEP * BLOCK) {
@@ -69,7 +70,7 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT)
     }
   };
   if (pieces - start >= TILE)
-    walk(true);  // threads of a warp stay together, as scalar work asks
+    walk(true);  // the threads of a warp stay together, as scalar work requires
   else
     walk(false);
 }

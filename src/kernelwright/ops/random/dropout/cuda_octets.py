@@ -1,4 +1,4 @@
-"""Launches of the CUDA C++ rung that takes vectors one after another."""
+"""Launches of the CUDA C++ rung that processes vectors one after another."""
 
 from __future__ import annotations
 

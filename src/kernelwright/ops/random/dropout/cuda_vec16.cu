@@ -1,13 +1,14 @@
-// 16-byte vectors, whose words are drawn while they are on their way.
+// 16-byte vectors; random words are generated while they are loaded.
 //
-// Idea: dropout(x + bias) + residual and every part of it is one kernel with flags. A thread loads
-// all its vectors, then computes the random words while they are on their way. With a bias the
-// backward walks down strips of 32 vectors of columns and adds the gradient up as it writes it: a
-// partial row a block, and a second kernel adds those in a fixed order.
-// Traffic: x, residual read, y written once, an eighth of a byte of mask where one is kept;
-// backward gy read, gx written once, and partial rows of about a hundredth of that.
-// Over `triton_octets`: loads are in flight together, and no index is computed for each element.
-// Limit: DRAM; in 16-bit dtypes issue slots are near. Rows of a whole number of octets.
+// Idea: dropout(x + bias) + residual and every part of it is one kernel with flags. A thread starts
+// the loads of all its vectors, then computes the random words. With a bias the backward iterates
+// over strips of 32 vectors of columns and accumulates the gradient as it writes it: one partial
+// row per block, which a second kernel adds in a fixed order.
+// Traffic: x and residual read once, y written once, and an eighth of a byte per element for a
+// stored mask; backward: gy read once, gx written once, and partial rows of about a hundredth of
+// that.
+// Compared with `triton_octets`: several loads in flight, and no index computation per element.
+// Limit: DRAM bandwidth; in 16-bit dtypes nearly issue slots. Rows of a whole number of octets.
 #include "kw/dropout.cuh"
 #include "kw/launch.cuh"
 #include "kw/parts.cuh"
@@ -21,7 +22,7 @@ __global__ void __launch_bounds__(BLOCK)
   using Piece = kw::Piece<T>;
   constexpr int N = kw::kVecWidth<T>;
   const kw::Dropout<DRAW, N> dropout(seed, mask, p);
-  const unsigned across = cols / N;  // pieces of a row
+  const unsigned across = cols / N;  // pieces per row
   const long long start = (long long)blockIdx.x * (BLOCK * UNROLL);
   const long long row = start / across, left = rows * across - start;
   const unsigned first = start - row * across;
@@ -97,6 +98,6 @@ __global__ void __launch_bounds__(32 * DOWN)
 
 template <typename T>
 __global__ void dropout_bwd_parts(const float *part, T *gbias, int parts, int cols) {
-  kw::wait_for_launch_before();  // for the parts
+  kw::wait_for_launch_before();  // for the partial sums
   kw::add_parts(part, gbias, parts, cols);
 }

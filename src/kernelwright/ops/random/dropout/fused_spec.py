@@ -1,13 +1,13 @@
-"""Dropout that keeps a bit mask, and dropout between a bias and a residual: the maths.
+"""Dropout that stores a bit mask, and dropout between a bias and a residual: the mathematics.
 
     dropout_with_mask             y = f x, and the mask
     bias_dropout_add              y = f (x + bias) + residual
     bias_dropout_add_with_mask    the same, and the mask
 
-with dropout's factor f (spec.py): 1 / (1 - p) where kept, else 0. Without a seed f is 1. Bit i % 32
-of the mask's word i // 32 says whether element i, in row-major order, is kept. The backward is
-gx = f gy and gbias, its sum over the rows; the residual's gradient is gy itself. It computes f
-again from the seed, or reads it from the mask: the two operators differ in what they save.
+with dropout's factor f (spec.py): 1 / (1 - p) if kept, else 0. Without a seed f is 1. Bit i % 32 of
+the mask's word i // 32 says whether element i, in row-major order, is kept. The backward is gx = f
+gy and gbias, its sum over the rows; the residual's gradient is gy itself. f is recomputed from the
+seed, or read from the mask: the two operators differ in the tensors that they save.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FLOATS = torch.float32, torch.bfloat16
 
 
 def _cases(*sweep, big=(2**19 + 1, 4096)):
-    """A few of each kind: dropout's own cases try the mask."""
+    """A few cases of each kind: dropout's own cases verify the mask."""
     p = {"p": 0.1}
     layouts = ("sliced", "permuted", "offset", "expanded")
     return (
@@ -94,7 +94,7 @@ def _gradients(gx, bias):
 
 
 def inputs(c, device):
-    """Of every forward; each takes what its schema names."""
+    """The inputs of all forwards; each takes those that its schema names."""
     x = tensor(c, "x", device)
     bias = None if c.param("bias") == "none" else tensor(c, "bias", device, shape=c.shape[-1:])
     return {"x": x, "bias": bias, "residual": tensor(c, "residual", device),
@@ -131,7 +131,7 @@ def backward_outputs(gy, bias, **others):
 
 
 def _cost(outs):
-    """Every floating argument read, every result written; a seed is nothing."""
+    """All floating-point arguments are read, all results are written; the seed is not counted."""
 
     def cost(seed=None, p=0.0, **tensors):
         read = {k: t for k, t in tensors.items() if t is not None and not _unread(k, tensors)}
@@ -147,7 +147,7 @@ def _cost(outs):
 
 
 def _unread(name, tensors):
-    """A backward uses only a bias's shape."""
+    """A backward uses only the shape of a bias."""
     return name == "bias" and "gy" in tensors
 
 
@@ -163,8 +163,8 @@ def noise_with_mask(x, bias, residual, seed, p):
 
 
 def _sum_noise(gx, bias):
-    """gx: nothing but two roundings. gbias: a sum over a tree, its roundings taken as independent
-    (Higham, Accuracy and Stability of Numerical Algorithms, 4.2)."""
+    """gx: two rounding errors. gbias: a tree sum with independent rounding errors (Higham, Accuracy
+    and Stability of Numerical Algorithms, 4.2)."""
     exact = 2 * U * gx.abs()
     if bias is None:
         return exact, gx.new_empty(0)

@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from kernelwright.contract.eligibility import kind, off_boundary, unsupported_dt
 
 from .call import OCTET, Call
 
-# octets: Philox counters of a program, eight elements each
+# octets: Philox counters per program, eight elements each
 CONFIGS = (
     {"octets": 256, "num_warps": 4},
     {"octets": 128, "num_warps": 4},
     {"octets": 512, "num_warps": 4},
 )
-# octets: the same; rows, cols: its tile where a bias has a gradient
+# octets: the same; rows, cols: its tile if a bias has a gradient
 OCTETS_CONFIGS = (
     {"octets": 256, "num_warps": 4, "rows": 4, "cols": 512, "programs": 8},
     {"octets": 128, "num_warps": 4, "rows": 2, "cols": 1024, "programs": 16},
 )
-# unroll: pieces of a thread, in float32 twice as many, all of them in flight
+# unroll: pieces per thread, in float32 twice as many, all of them in flight
 VEC16_CONFIGS = (
     {"block": 256, "unroll": 2, "stream": True},
     {"block": 256, "unroll": 1, "stream": True},
     {"block": 128, "unroll": 1, "stream": False},
 )
-# down * 32 threads a block, in a strip of 32 vectors
+# down * 32 threads per block, in a strip of 32 vectors
 STRIPS_CONFIGS = tuple(
     {**config, "down": 8, "blocks_per_sm": n}
     for config, n in zip(VEC16_CONFIGS, (16, 8, 4), strict=True)
 )
 
-# steps: of a thread, one after another: a piece each, in float32 two; resident: blocks whose
-# registers an SM holds
+# steps: of a thread, one after another: one piece each, in float32 two; resident: blocks that fit
+# in the registers of an SM
 OCTET_CONFIGS = (
     {"block": 256, "steps": 4, "resident": 8, "stream": False},
     {"block": 256, "steps": 4, "resident": 8, "stream": True},
     {"block": 256, "steps": 1, "resident": 6, "stream": True},
     {"block": 256, "steps": 1, "resident": 4, "stream": False},
 )
-# stages: pieces on their way to a thread; waves: as many blocks as this many times fill the GPU.
-# Few bytes on their way were faster than many.
+# stages: pieces per thread in flight; waves: how many times the blocks fill the GPU. Few bytes in
+# flight were faster than many.
 OCTET_STRIPS_CONFIGS = tuple(
     {**OCTET_CONFIGS[k], "down": down, "resident": resident, "stages": stages, "waves": waves}
     for k, down, resident, stages, waves in (
@@ -60,7 +60,7 @@ def fits(gpu, **args):
 
 
 def fits_octets(gpu, **args):
-    """What the kernels of the fused operators ask."""
+    """Requirements of the kernels of the fused operators."""
     for name in ("bias", "residual"):
         t = args.get(name)
         if t is not None and t.dtype != main(args).dtype:
@@ -85,7 +85,7 @@ def fits_vec16(gpu, **args):
 
 
 def fits_cuda_octets(gpu, **args):
-    """What the kernels ask that count vectors in 32 bits, up to a block's past the last."""
+    """Requirements of kernels that count vectors in 32 bits, up to one block past the last."""
     c = Call(args)
     if c.n // c.width >= 2**31:
         return f"{c.n} elements are 2**31 vectors or more"
@@ -93,19 +93,20 @@ def fits_cuda_octets(gpu, **args):
 
 
 def choose_vec16(gpu, **args):
-    """What outgrows the L2 streams, with two octets in flight; below, every SM needs work."""
+    """Tensors that do not fit in L2 are streamed, with two octets in flight; smaller ones need all
+    SMs."""
     return VEC16_CONFIGS[_size(gpu, args)]
 
 
 def choose_octets(gpu, **args):
-    """One step: many threads have more in flight than a few that go on. In 16 bits what outgrows
-    the L2 streams."""
+    """One step: many threads have more loads in flight than fewer threads with several steps. In 16
+    bits, tensors that do not fit in L2 are streamed."""
     return OCTET_CONFIGS[3 if _size(gpu, args) else 2]
 
 
 def choose_octet_strips(gpu, **args):
-    """Fewer stages in float32, where a piece holds half as many elements: timed as fastest. Fewer
-    with a mask's bytes too, where the compiler's limit of static shared memory is 48 KiB."""
+    """Fewer stages in float32, where a piece has half as many elements: the fastest that was timed.
+    Fewer also with a mask, because static shared memory is limited to 48 KiB."""
     limited = args.get("mask") is not None and gpu.capability < (9, 0)
     return OCTET_STRIPS_CONFIGS[1 if limited or main(args).dtype.itemsize == 4 else 0]
 

@@ -1,4 +1,4 @@
-"""A stored mask: a bit an element."""
+"""A stored mask with one bit per element."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def pack(mask: torch.Tensor) -> torch.Tensor:
-    """A mask's bits in row-major order: element i is bit i % 32 of word i // 32, as int32."""
+    """The bits of a mask in row-major order: element i is bit i % 32 of word i // 32, as int32."""
     flat = mask.flatten()
     padded = torch.nn.functional.pad(flat, (0, -flat.numel() % 32)).view(-1, 32).to(torch.int64)
     words = (padded << torch.arange(32, device=mask.device)).sum(-1)
@@ -16,6 +16,6 @@ def pack(mask: torch.Tensor) -> torch.Tensor:
 
 
 def unpack(words: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """The mask of `shape` that `pack` packed."""
+    """The inverse of `pack`: a mask of `shape`."""
     bits = words[:, None] >> torch.arange(32, device=words.device, dtype=torch.int32) & 1
     return bits.flatten()[: math.prod(shape)].view(shape) != 0

@@ -1,4 +1,4 @@
-"""dropout in other libraries. PyTorch's keeps a mask and takes no seed: a peer, not a rung."""
+"""Peers of dropout. PyTorch's stores a mask and takes no seed: a peer, not a rung."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def chain(x, bias, residual, p):
 
 
 def _chain(compiled):
-    """The forward of the chain, as it stands or fused by torch.compile."""
+    """The forward of the chain, in eager mode or fused by torch.compile."""
 
     def make(x, bias, residual, seed, p):
         fn = torch.compile(chain, dynamic=False) if compiled else chain

@@ -1,9 +1,8 @@
-"""dropout: the maths. y_i = x_i / (1 - p) where a uniform number u_i >= p, else 0 * x_i.
+"""dropout: the mathematics. y_i = x_i / (1 - p) if a uniform number u_i >= p, else 0 * x_i.
 
-u_i comes from word i // 2 % 4 of Philox4x32-10 at counter i // 8 under the seed (`_dropout.py`), i
-the element's place in row-major order whatever its strides: a gradient that arrives with other
-strides meets the same mask. So the backward is the forward over gy, and nothing but the seed is
-saved.
+u_i comes from word i // 2 % 4 of Philox4x32-10 at counter i // 8 under the seed (`_keep.py`), where
+i is the position of the element in row-major order for any strides: a gradient with other strides
+gets the same mask. The backward is therefore the forward applied to gy, and only the seed is saved.
 """
 
 from __future__ import annotations

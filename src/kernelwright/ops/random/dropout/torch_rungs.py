@@ -26,7 +26,7 @@ def native_with_mask_backward(gy, mask, p):
 
 
 # Between a bias and a residual: the formula in float32, rounded once, and PyTorch's operators one
-# after the other, each with its result in memory.
+# after another, each of which writes its result to memory.
 
 
 def manual_bias_dropout_add(x, bias, residual, seed, p):

@@ -1,13 +1,13 @@
-"""Eight neighbours a row of the tile: their words, their mask's byte and one index for all.
+"""Eight adjacent elements per row of the tile share their words, their mask byte and one index.
 
-Idea: dropout(x + bias) + residual and every part of it is one kernel with flags. Words are drawn
-where they are used, eight a Philox call; a mask that is kept is a byte for eight elements. With a
-bias the backward walks over tiles of rows and adds the gradient up in registers; it writes one
-partial row a program, and a second kernel adds those in a fixed order.
-Traffic: x, residual read, y written once, an eighth of a byte of mask where one is kept; backward
-gy read, gx written once, and partial rows of about a hundredth of that.
-Over `native`: one kernel for an operator each, and no words in memory.
-Limit: rows that 8 does not divide cost an index for each element.
+Idea: dropout(x + bias) + residual and every part of it is one kernel with flags. Words are
+generated where they are used, eight per Philox call; a stored mask has one byte per eight elements.
+With a bias the backward iterates over tiles of rows and accumulates the gradient in registers; it
+writes one partial row per program, and a second kernel adds those in a fixed order.
+Traffic: x and residual read once, y written once, and an eighth of a byte per element for a stored
+mask; backward: gy read once, gx written once, and partial rows of about a hundredth of that.
+Compared with `native`: one kernel instead of one per operator, and no words in memory.
+Limit: rows whose length is not divisible by 8 need one index per element.
 """
 
 import torch

@@ -1,12 +1,13 @@
 """The mask is computed where it is used, forward and backward.
 
-Idea: a program draws four random words for each counter, takes each twice, and interleaves them,
-so that a thread owns eight neighbours and loads them together. One Philox call for eight elements
-keeps the integer work, some 50 instructions a call, below what a copy leaves free; a call for each
-would not.
-Traffic: x read, y written once, backward the same; F.dropout also writes a byte an element of
-mask and reads it again.
-Limit: bandwidth. A thread loads four float32 at once, so that there words cross shared memory.
+Idea: a program generates four random words per counter, uses each twice, and interleaves them, so
+that a thread owns eight adjacent elements and loads them together. With one Philox call per eight
+elements, the integer work of some 50 instructions per call fits in the issue slots that a copy
+leaves free; with one call per element it would not.
+Traffic: x read once, y written once, backward the same.
+Compared with `native`: no words in memory. F.dropout also writes one byte of mask per element and
+reads it again.
+Limit: bandwidth. A thread loads four float32 at once, so words go through shared memory there.
 """
 
 import triton
@@ -26,13 +27,13 @@ def dropout_philox(
     r0, r1, r2, r3 = tl.randint4x(tl.load(seed_ptr), octet + tl.arange(0, OCTETS))
     drawn = tl.interleave(tl.interleave(r0, r2), tl.interleave(r1, r3))
     words = tl.interleave(drawn, drawn << 16 | drawn >> 16)
-    # integers of 24 bits, as in _dropout.py; p is float64: 1 - p would lose its digits near 1
+    # 24-bit integers, as in _keep.py; p is float64, since 1 - p would lose precision near p = 1
     keep = (words >> 8).to(tl.int32) >= tl.ceil(p * 16777216.0).to(tl.int32)
     scale = tl.div_rn(1.0, (1.0 - p).to(tl.float32))
     i = octet * 8 + tl.arange(0, 8 * OCTETS)
     at = i if FLAT else i // n_cols * x_stride + i % n_cols
     x = tl.load(x_ptr + at, mask=i < n, other=0.0).to(tl.float32)
-    # times 0, not replaced by 0: a NaN stays one, as in PyTorch
+    # multiplied by 0 and not set to 0: NaN remains NaN, as in PyTorch
     y = x * tl.where(keep, scale, 0.0)
     tl.store(y_ptr + i, y.to(y_ptr.dtype.element_ty), mask=i < n)
 

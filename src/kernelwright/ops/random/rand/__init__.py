@@ -79,19 +79,20 @@ def rand(
 ) -> torch.Tensor:
     """Uniform numbers in [0, 1), as torch.rand.
 
-    On a GPU the numbers are those of torch.rand for the same state of the generator, which advances
-    equally, bit for bit in results of up to 2 GiB: README.md says when they are others. Elsewhere,
-    and in other dtypes than float32, float16 and bfloat16, torch.rand itself is called.
+    On a GPU the numbers are bitwise identical to those of torch.rand for the same state of the
+    generator, which advances equally, for results of up to 2 GiB; README.md lists the exceptions.
+    On other devices, and for dtypes other than float32, float16 and bfloat16, torch.rand itself is
+    called.
 
     Args:
         size: integers, or one sequence of them.
         generator: of the result's device; by default PyTorch's.
-        out: a tensor of the result's shape, or an empty one, that the result is copied to.
+        out: a tensor of the result's shape, or an empty one, to which the result is copied.
         dtype, device: of the result; by default those of `out`, or else PyTorch's defaults.
         requires_grad: whether autograd records operations on the result.
 
     Raises:
-        TypeError: size has something else than integers.
+        TypeError: size contains something other than integers.
         ValueError: a size is negative, or generator is of another kind of device.
 
     Source: Philox: Salmon et al., SC 2011.
@@ -110,11 +111,11 @@ def randn(
     """Normal numbers of mean 0 and variance 1, as torch.randn.
 
     Args:
-        size, generator, out, dtype, device, requires_grad: as in `rand`, whose statement on equal
-            numbers holds here too.
+        size, generator, out, dtype, device, requires_grad: as in `rand`; its statement on identical
+            numbers also applies here.
 
     Raises:
-        TypeError: size has something else than integers.
+        TypeError: size contains something other than integers.
         ValueError: a size is negative, or generator is of another kind of device.
 
     Source: Box and Muller, Annals of Mathematical Statistics 29, 1958.
@@ -137,8 +138,8 @@ def bernoulli(
     the generator, which advances equally.
 
     Args:
-        input: probabilities; its shape and dtype are the result's, its gradient is zero. On a GPU,
-            numbers below 0 and NaN give 0, numbers above 1 give 1.
+        input: probabilities; the result has its shape and dtype, and its gradient is zero. On a
+            GPU, numbers below 0 and NaN give 0, numbers above 1 give 1.
         p: one probability in place of the input's.
         generator: of the input's device; by default PyTorch's.
         out: a tensor of the result's shape, or an empty one, that the result is copied to.
@@ -195,8 +196,8 @@ def _ours(ladder: Ladder, device: torch.device, dtype: torch.dtype, n: int) -> b
 
 
 def _proven(name: str) -> bool:
-    """Whether a rung of the operator is dispatched. Else PyTorch's operator draws the same numbers,
-    faster than `native`."""
+    """Whether a rung of the operator is dispatched. Otherwise PyTorch's operator draws the same
+    numbers, faster than `native`."""
     (ladder,) = (x for x in _LADDERS if x.name == name)
     return any(proven_on(ladder, ladder.rung(rung)) for rung in ladder.order(None))
 
@@ -206,7 +207,7 @@ setattr(_proven, "_dynamo_marked_constant", True)  # noqa: B010  torch.compile d
 
 
 def _state_of(shape, device, generator) -> tuple[torch.Tensor, tuple[int, ...], int]:
-    """The first arguments of a call that fills a tensor as PyTorch's grid does."""
+    """The first arguments of a call that fills a tensor in the same way as PyTorch's grid."""
     n = math.prod(shape)
     threads = threads_of(n, device)
     return draw_state(device, generator, calls_of(n, threads)), tuple(shape), threads

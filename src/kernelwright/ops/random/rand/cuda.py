@@ -88,7 +88,8 @@ def _filled(rung, name, config, size, threads, *more):
 
 
 def _steps(rung, name, config, size, threads, width, *more):
-    """A row of blocks for each step of PyTorch's grid; `width` of its threads for one of ours."""
+    """A row of blocks per step of PyTorch's grid; each of our threads stands for `width` of its
+    threads."""
     n = math.prod(size)
     grid = (cdiv(threads, width * config["block"]), max(1, cdiv(n, 4 * threads)), 1)
     return _plan(rung, name, config, grid, ("state", "y", i64(n), i64(threads), *more))

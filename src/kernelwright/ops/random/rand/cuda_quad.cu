@@ -1,11 +1,11 @@
 // Four elements per thread: all words of a call.
 //
-// Idea: PyTorch's own layout. A thread of the grid makes one call a step and writes its four words
-// a grid's width apart, so that each of the four stores of a warp is contiguous.
-// Traffic: the result written once, the minimum.
-// Over `cuda_thread`: a quarter of the calls.
-// Limit: a warp's store has 64 bytes of 16-bit elements, 128 of float; keys and index are computed
-// for four elements only.
+// Idea: PyTorch's own layout. A thread of the grid makes one call per step and writes its four
+// words a grid's width apart, so that each of the four stores of a warp is contiguous.
+// Traffic: the result written once: the minimum.
+// Compared with `cuda_thread`: a quarter of the calls.
+// Limit: a store of a warp has 64 bytes of 16-bit elements or 128 of float; keys and index are
+// computed for only four elements.
 #include "../stream.cuh"
 
 template <typename T, template <typename> class Distribution>

@@ -1,10 +1,10 @@
-// An element per thread.
+// One element per thread.
 //
-// Idea: element i is the i / threads % 4-th word of the call that thread i % threads of PyTorch's
-// grid makes in its i / (4 threads)-th step; a thread computes that call and takes one word of it.
-// Traffic: the result written once, the minimum.
-// Over `native`: one kernel, and no words in memory.
-// Limit: issue slots. Three of four words are thrown away, and a store has 2 or 4 bytes.
+// Idea: element i is word i / threads % 4 of the call that thread i % threads of PyTorch's grid
+// makes in its step i / (4 threads); a thread computes this call and uses one word of it.
+// Traffic: the result written once: the minimum.
+// Compared with `native`: one kernel, and no words in memory.
+// Limit: issue slots. Three of four words are discarded, and a store has 2 or 4 bytes.
 #include "../stream.cuh"
 
 template <typename T, template <typename> class Distribution>

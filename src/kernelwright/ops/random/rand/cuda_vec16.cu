@@ -1,10 +1,12 @@
-// 16-byte stores: the calls of neighbouring threads of PyTorch's grid, in one thread.
+// 16-byte stores: one thread makes the calls of adjacent threads of PyTorch's grid.
 //
-// Idea: a thread makes the calls of as many neighbours as 16 bytes have elements (4 or 8). All go
-// through the rounds under one schedule of keys, and share products in the first two; the k-th
-// words of all are one vector. Traffic: the result written once, the minimum; Bernoulli numbers
-// read their probabilities once. Over `cuda_quad`: a quarter or an eighth of the stores, indices
-// and keys; more calls in flight. Limit: issue slots in 16 bits and of logarithms; else DRAM.
+// Idea: a thread makes the calls of as many adjacent threads as 16 bytes have elements (4 or 8).
+// All calls use one key schedule, and share products in the first two rounds; their k-th words form
+// one vector.
+// Traffic: the result written once: the minimum; Bernoulli numbers read their probabilities once.
+// Compared with `cuda_quad`: a quarter or an eighth of the stores, indices and keys; more calls in
+// flight.
+// Limit: issue slots in 16 bits and for logarithms; otherwise DRAM bandwidth.
 #include "neighbours.cuh"
 
 template <typename T, template <typename> class Distribution, int BLOCK, bool STREAM>
@@ -56,7 +58,7 @@ __global__ void __launch_bounds__(BLOCK)
   rand_vectors<T, kw::Bernoulli, BLOCK, STREAM>(state, y, n, threads, kw::Bernoulli<T>{p});
 }
 
-// Element i takes word i % 4 of call i / 4.
+// Element i uses word i % 4 of call i / 4.
 template <typename T, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     bernoulli_vec16(const long long *state, const T *p, T *y, long long n) {
@@ -64,7 +66,7 @@ __global__ void __launch_bounds__(BLOCK)
   const long long i = ((long long)blockIdx.x * BLOCK + threadIdx.x) * N;
   const bool whole = i + N <= n;
   kw::Vec<T, N> v;
-  if (whole) v = kw::load<T, N>(p + i);  // on its way while the words are made
+  if (whole) v = kw::load<T, N>(p + i);  // in flight while the words are generated
   const kw::Stream stream(state);
   uint4 calls[N / 4];
 #pragma unroll

@@ -11,7 +11,7 @@ from .._philox import CHUNK
 from .._sequences import philox
 from .grid import WORDS
 
-TURN = 2.0**-32 * 6.2831855  # of an angle's word
+TURN = 2.0**-32 * 6.2831855  # per unit of an angle's word
 
 
 def uniform(state, size, threads, dtype):
@@ -38,7 +38,7 @@ def bernoulli_p(state, size, threads, p, dtype):
 
 
 def bernoulli(state, p):
-    """A chunk of sequences at a time."""
+    """One chunk of sequences at a time."""
     flat, drawn = p.reshape(-1), []
     for first in range(0, max(flat.numel(), 1), WORDS * CHUNK):
         part = flat[first : first + WORDS * CHUNK]
@@ -49,12 +49,12 @@ def bernoulli(state, p):
 
 
 def unit(words):
-    """(word + 1/2) / 2^32 in float32, in (0, 1]: a word is rounded, and so is the sum."""
+    """(word + 1/2) / 2^32 in float32, in (0, 1]: the word is rounded, and so is the sum."""
     return words.float() * 2.0**-32 + 2.0**-33
 
 
 def box_muller(words):
-    """Two numbers of two words, in float64 from rounded ones."""
+    """Two numbers from two words, in float64 from rounded words."""
     angle = (words[..., 1::2].float().double() * _single(TURN) + _single(TURN) / 2).float()
     radii = _radius(words[..., ::2])
     return torch.stack((radii * angle.double().sin(), radii * angle.double().cos()), -1).flatten(-2)
@@ -73,7 +73,7 @@ def _position(state, step: int):
 
 
 def _grid(state, size, threads: int, made: Callable) -> torch.Tensor:
-    """A tensor of this size, step by step of the grid: `made` of a call's words by threads."""
+    """A tensor of this size, step by step of the grid; `made` converts a call's words to values."""
     n = math.prod(size)
     sequence = torch.arange(threads, device=state.device)
     steps = [

@@ -1,4 +1,5 @@
-"""The grid that PyTorch's CUDA generator fills a tensor with, which decides who draws what."""
+"""The grid with which PyTorch's CUDA generator fills a tensor; it determines each element's
+word."""
 
 from __future__ import annotations
 
@@ -7,11 +8,12 @@ import torch
 from kernelwright.contract.arithmetic import cdiv
 
 BLOCK = 256  # threads of a block of PyTorch's kernels
-WORDS = 4  # that a call of Philox gives, a grid's width apart
+WORDS = 4  # words per call of Philox, a grid's width apart
 
 
 def threads_of(n: int, device: torch.device) -> int:
-    """Threads of the grid for n elements: one each, as far as the device holds them at once."""
+    """Threads of the grid for n elements: one per element, limited to the number that fits on the
+    device at once."""
     gpu = torch.cuda.get_device_properties(device)
     resident = gpu.multi_processor_count * (gpu.max_threads_per_multi_processor // BLOCK)
     return BLOCK * min(cdiv(n, BLOCK), resident)

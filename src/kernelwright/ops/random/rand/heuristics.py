@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .grid import BLOCK
 MOST_STEPS = 65_535  # rows of a grid of blocks
 
 THREADS = ({"block": BLOCK},)
-# stream: the caches evict what is written first
+# stream: stores with an evict-first hint
 VEC16 = (
     {"block": 128, "stream": True},
     {"block": 128, "stream": False},
@@ -46,17 +46,17 @@ def fits_bernoulli_vec16(gpu, state, p):
 
 
 def choose_vec16(gpu, state, size, threads, dtype, p=None):
-    """What outgrows the L2 cache streams."""
+    """Results that do not fit in the L2 cache are streamed."""
     return VEC16[0 if math.prod(size) * dtype.itemsize > gpu.l2_bytes else 1]
 
 
 def order(gpu, **specs):
-    """None has a proof from a GPU yet."""
+    """No rung: none is proven on a GPU yet."""
     return ()
 
 
 def order_bernoulli(gpu, **specs):
-    """cuda_vec16 has no proof from a GPU yet."""
+    """Without cuda_vec16, which has no proof from a GPU yet."""
     return ("cuda_thread",)
 
 

@@ -1,11 +1,12 @@
-// Calls of neighbouring sequences at one position.
+// Calls of adjacent sequences at one position.
 #pragma once
 #include "../stream.cuh"
 
 namespace kw {
 
-// The words of a position in N neighbouring sequences below 2^32. They share a product in each of
-// the first two rounds, and the other of the first is the one before plus a constant.
+// The words of a position in N adjacent sequences below 2^32. They share one product in each of the
+// first two rounds; the other product of the first round is that of the previous sequence plus a
+// constant.
 template <int N>
 __device__ __forceinline__ void neighbours(const Stream &stream, unsigned position,
                                            unsigned sequence, uint4 (&calls)[N]) {

@@ -1,4 +1,4 @@
-"""PyTorch's own operators. They draw from its generator: peers, not rungs."""
+"""PyTorch's own operators. They draw from PyTorch's generator: peers, not rungs."""
 
 from __future__ import annotations
 

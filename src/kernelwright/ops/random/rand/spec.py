@@ -1,12 +1,12 @@
-"""rand, randn and bernoulli: the maths. What PyTorch's CUDA generator draws from a seed and an
-offset.
+"""rand, randn and bernoulli: the mathematics. The numbers that PyTorch's CUDA generator draws for a
+seed and an offset.
 
-Element i belongs to thread t = i % T of a grid of T threads, in its step s = i // (4 T): it is made
-of word w = i // T % 4 of Philox4x32-10 under the seed, at position offset / 4 + s of sequence t. A
-word becomes u = (word + 1/2) / 2^32, rounded to float32 twice: a uniform number in (0, 1]. rand is
-u, or 0 where u rounds to 1; randn makes two neighbouring words' sqrt(-2 log u) sin and cos of
-2 pi u (Box and Muller 1958); bernoulli with one p is u < p. With a tensor of probabilities it is
-u <= p_i of word i % 4 of sequence i // 4.
+Element i belongs to thread t = i % T of a grid of T threads, in its step s = i // (4 T). It is
+computed from word w = i // T % 4 of Philox4x32-10 under the seed, at position offset / 4 + s of
+sequence t. A word becomes u = (word + 1/2) / 2^32, rounded to float32 twice: a uniform number in
+(0, 1]. rand is u, or 0 if u rounds to 1; randn converts two adjacent words to sqrt(-2 log u) sin
+and cos of 2 pi u (Box and Muller 1958); bernoulli with one p is u < p. With a tensor of
+probabilities it is u <= p_i with word i % 4 of sequence i // 4.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def cases(*sweep):
 
 
 def state(c, device):
-    """A seed of 64 bits and an offset that an addition carries into its upper word."""
+    """A 64-bit seed, and an offset whose addition carries into its upper word."""
     words = torch.randint(-(2**63), 2**63 - 1, (1,), generator=generator(c.seed, "cpu"))
     return torch.cat((words, torch.tensor([2**34 - 4 * (c.seed % 3)]))).to(device)
 
@@ -76,7 +76,7 @@ def inputs_p(c, device):
 
 
 def inputs_bernoulli(c, device):
-    """Numbers of which some are probabilities."""
+    """Numbers, some of which are valid probabilities."""
     return {"state": state(c, device), "p": tensor(c, "p", device, scale=0.7)}
 
 
@@ -89,8 +89,9 @@ def cost(state, size, threads, dtype, p=None):
 
 
 def noise(state, size, threads, dtype):
-    """Of float32 steps: an angle of up to 2 pi is rounded by 2^-22, its product with 1 / (2 pi) by
-    2^-24 of a turn, and the hardware's sine errs by 2^-21.4: together 2^-20.2 of the radius."""
+    """The noise of the float32 steps: an angle of up to 2 pi is rounded by 2^-22, its product with
+    1 / (2 pi) by 2^-24 of a turn, and the hardware's sine has an error of 2^-21.4: together 2^-20.2
+    of the radius."""
     return (2.0**-20.2 * radius(state, size, threads),)
 
 

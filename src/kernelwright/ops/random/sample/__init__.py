@@ -68,31 +68,33 @@ def sample(
     *,
     generator: torch.Generator | None = None,
 ) -> torch.Tensor:
-    """A token of each row of logits, drawn from softmax(logits / temperature) after filters.
+    """Draw one token per row of logits from softmax(logits / temperature), after filters.
 
-    The filters apply in the order of the arguments, each to what those before it leave. Equal
-    logits are kept or left out together.
+    The filters apply in the order of the arguments, each to the tokens that the previous ones
+    leave. Tokens with equal logits are either all kept or all removed.
 
     Args:
         logits: of shape (*, V). float32, float16 and bfloat16 have GPU rungs. NaN counts as
-            -infinity; several infinities are equally likely, and nothing else beside them.
-        temperature: positive and finite; 0 takes the first of the most likely tokens.
-        top_k: only tokens whose logit is not below the k-th largest; all where it is below 1 or not
-            below V.
-        top_p: only tokens for which all more likely ones together have less than this probability;
-            all at 1.
-        min_p: only tokens of at least this share of the largest probability; all at 0.
+            -infinity; if there are +infinities, only these can be drawn, with equal probability.
+        temperature: non-negative and finite; 0 selects the first of the most likely tokens.
+        top_k: keep only tokens whose logit is not below the k-th largest; no effect if it is below
+            1 or at least V.
+        top_p: keep only tokens for which all more likely ones together have less than this
+            probability; no effect at 1.
+        min_p: keep only tokens with at least this fraction of the largest probability; no effect at
+            0.
         generator: of the logits' device; by default PyTorch's. On a CPU it draws the exponential
             numbers itself.
 
-    Each of the four is a number, or a tensor of numbers that broadcasts to shape (*), which is not
-    checked: temperatures that are not above 0 count as 0, top_p above 1 as 1 and below 0 as 0.
+    Each of the four parameters is a number, or a tensor of numbers that broadcasts to shape (*) and
+    is not checked: temperatures that are not above 0 count as 0, top_p above 1 as 1 and below 0 as
+    0.
 
     Returns:
         int64 of shape (*); -1 for rows in which every logit is -infinity.
 
     Raises:
-        TypeError: logits are no floating-point tensor.
+        TypeError: logits is not a floating-point tensor.
         ValueError: logits have no tokens, a number is out of its range, or a tensor does not
             broadcast.
 
@@ -137,7 +139,7 @@ def _check(name: str, value: float) -> None:
 
 
 def _column(logits: torch.Tensor, name: str, value: float | torch.Tensor) -> torch.Tensor:
-    """A number for each row, as float32."""
+    """One number per row, as float32."""
     rows = logits.shape[:-1]
     if not isinstance(value, torch.Tensor):
         return torch.full((math.prod(rows),), float(value), device=logits.device)

@@ -35,7 +35,7 @@ def cluster(gpu, config, logits, state, each, temperature, top_k, top_p, min_p, 
 
 
 def shared_best(gpu, config, **specs):
-    """`cluster`'s launch of another kernel."""
+    """The launch of `cluster` with another kernel."""
     (launch,) = cluster(gpu, config, **specs).launches
     name = launch.kernel.name.replace("sample_cluster", "sample_shared_best")
     source = Path(__file__).with_name("cuda_shared_best.cu")

@@ -1,11 +1,11 @@
-// A block per row, which reads the row again in each pass.
+// One block per row, which reads the row again in each pass.
 //
 // Idea: the maximum, the k-th largest logit by counting, the sum of weights, then draws that are
-// tested, each a pass over the row: nothing is sorted, and nothing is written but the token. Most
-// draws pass the first test: one fails with a probability of at most 1 - top_p.
+// tested, each a pass over the row: nothing is sorted, and only the token is written. Most draws
+// pass the first test: the probability of failure is at most 1 - top_p.
 // Traffic: the row once from DRAM, then some ten times from the L2 cache.
-// Over `native`: a sort moves each logit and its place several times.
-// Limit: the L2 cache, and rows alone in filling the GPU.
+// Compared with `native`: a sort moves each logit and its position several times.
+// Limit: the L2 cache, and only one block per row.
 #include "memory_row.cuh"
 
 template <typename T, int THREADS>

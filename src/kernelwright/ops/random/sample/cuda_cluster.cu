@@ -1,16 +1,16 @@
-// A row in the registers and the shared memory of a cluster's blocks.
+// A row in the registers and the shared memory of a cluster.
 //
-// Idea: `cuda_block`, with the blocks of a cluster sharing a row. A thread keeps its vectors, the
-// first of them in registers; the others stay in shared memory, where no other thread reads them.
-// What a pass finds goes through each other's shared memory, one word a block.
+// Idea: as `cuda_block`, but the blocks of a cluster share a row. A thread keeps its vectors, the
+// first of them in registers, the others in shared memory, where only it reads them. The blocks
+// exchange the results of a pass through distributed shared memory, one word per block.
 // Traffic: the row once from DRAM.
-// Over `cuda_block`: passes cost instructions only, and few rows fill more of the GPU.
-// Limit: exchanges between passes for few rows, instructions for many. Rows that eight blocks hold,
-// and compute capability 9.0.
+// Compared with `cuda_block`: passes cost only instructions, and few rows use more of the GPU.
+// Limit: exchanges between passes for few rows, instructions for many. Rows must fit in eight
+// blocks; compute capability 9.0 is required.
 #include "rejection.cuh"
 
 namespace kw {
-// The least number of T that is not below x.
+// The smallest number of T that is not below x.
 template <typename T> __device__ __forceinline__ T not_below(float x) {
   T y = from_float<T>(x);
   if (to_float(y) >= x) return y;
@@ -22,7 +22,7 @@ template <typename T> __device__ __forceinline__ T not_below(float x) {
 }
 }  // namespace kw
 
-constexpr int kInRegisters = 2;  // vectors of a thread; more would be spilled
+constexpr int kInRegisters = 2;  // vectors per thread; more would be spilled
 
 template <typename T, int VECS, int THREADS, int BLOCKS> struct KeptRow {
   static constexpr int kWidth = kw::kVecWidth<T>;
@@ -48,7 +48,7 @@ template <typename T, int VECS, int THREADS, int BLOCKS> struct KeptRow {
       f(place(v), x);
     });
   }
-  // 16-bit types go in pairs, whose comparisons give 1 or 0; their sums are exact up to 256.
+  // 16-bit types are compared in pairs, giving 1 or 0 each; their sums are exact up to 256.
   template <int N>
   __device__ __forceinline__ void count(const float (&pivot)[N], unsigned (&found)[N]) const {
     if constexpr (sizeof(T) == 2) {

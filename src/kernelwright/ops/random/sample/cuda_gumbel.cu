@@ -1,12 +1,10 @@
-// One read of a row that no filter applies to.
+// One read of a row to which no filter applies.
 //
-// Idea: the token of the largest x_i / temperature + G_i, where G_i = -log E_i is a Gumbel number,
-// is drawn with the probability of the softmax, which is never computed: neither its maximum nor
-// its sum.
+// Idea: the token with the largest x_i / temperature + G_i, where G_i = -log E_i is a Gumbel
+// number, is drawn with the probability of the softmax, whose maximum and sum need not be computed.
 // Traffic: the row once.
-// Over `native`: one kernel, in which random numbers and weights stay in registers.
-// Limit: issue slots: a quarter of a Philox call and two logarithms for each token. A block per
-// row.
+// Compared with `native`: one kernel, in which random numbers and weights stay in registers.
+// Limit: issue slots: a quarter of a Philox call and two logarithms per token. One block per row.
 #include "memory_row.cuh"
 
 template <typename T, int THREADS>
@@ -20,7 +18,7 @@ __global__ void __launch_bounds__(THREADS)
   const kw::Stream stream(state);
   const long long row = blockIdx.x;
   const float scale = 1.0f / temperature;
-  kw::Word best = 0;  // no token's
+  kw::Word best = 0;  // the key of no token
   for (int col = threadIdx.x * N; col < columns; col += THREADS * N) {
     float x[N];
     kw::to_float(kw::load_logits(logits + row * stride, col, columns, aligned), x);

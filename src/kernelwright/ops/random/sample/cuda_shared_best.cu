@@ -1,16 +1,17 @@
-// A warp's threads share the best draw so far.
+// The threads of a warp share the best draw so far.
 //
-// Idea: `cuda_cluster`, in which a logarithm and a division are spent on a token only if it may
-// beat the best so far. Where each thread knows only its own best, some thread of a warp finds a
-// better one at almost every step, and the others wait for it. After each vector the warp agrees on
-// its best: what then beats it is rare. Traffic: the row once from DRAM. Over `cuda_cluster`: about
-// a fifth of the logarithms. Limit: a Philox call for every four tokens. As for `cuda_cluster`:
-// rows that eight blocks hold.
+// Idea: as `cuda_cluster`, but a logarithm and a division are computed for a token only if it may
+// beat the best so far. If each thread knew only its own best, some thread of a warp would find a
+// better one at almost every step, and the others would wait for it. After each vector the warp
+// determines its common best, which is then rarely beaten.
+// Traffic: the row once from DRAM.
+// Compared with `cuda_cluster`: about a fifth of the logarithms.
+// Limit: a Philox call per four tokens. Rows must fit in eight blocks, as there.
 #include "cuda_cluster.cu"
 
 namespace kw {
 
-// The least of a warp's numbers, none of which is negative.
+// The smallest of a warp's numbers, none of which is negative.
 __device__ __forceinline__ float least_of_warp(float x) {
 #ifdef __CUDA_ARCH__
   return __uint_as_float(__reduce_min_sync(0xffffffffu, __float_as_uint(x)));
@@ -21,7 +22,7 @@ __device__ __forceinline__ float least_of_warp(float x) {
 #endif
 }
 
-// draw_token of rejection.cuh, with a warp's best.
+// draw_token of rejection.cuh, with a common best per warp.
 template <typename T, typename Row, typename Team>
 __device__ __forceinline__ long long draw_together(Row &row, Team &team, const Stream &stream,
                                                    unsigned long long sequence, const How &how,
@@ -32,7 +33,7 @@ __device__ __forceinline__ long long draw_together(Row &row, Team &team, const S
   });
   most = from_ordered(unsigned(team.template reduce<Highest>(ordered(most))));
   if (most == -kInfinity) return -1;
-  if (most == kInfinity) {  // infinities are equally likely, and nothing else is beside them
+  if (most == kInfinity) {  // only infinities can be drawn, with equal probability
     row.keep_infinities();
     most = 0;
   }
@@ -63,9 +64,9 @@ __device__ __forceinline__ long long draw_together(Row &row, Team &team, const S
   }
 
   const float share = how.min_p > 1 ? 1 : how.min_p;
-  float low = -kInfinity, high = most;  // tokens up to `low` are out, those from `high` on are in
+  float low = -kInfinity, high = most;  // `low` and below: rejected; `high` and above: accepted
   for (;;) {
-    // the thread's best, and the warp's: where each thread had only its own, some thread of a warp
+    // the thread's best, and the warp's: if each thread had only its own, some thread of a warp
     // would find a better one at almost every step
     float best = kInfinity, limit = kInfinity;
     unsigned at = ~0u;

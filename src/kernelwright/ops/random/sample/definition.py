@@ -8,14 +8,14 @@ import torch
 
 from .._sequences import philox
 
-CHUNK = 2**22  # tokens at a time: a token's words take some hundred bytes on the way
+CHUNK = 2**22  # tokens at a time: intermediate results take some hundred bytes per token
 
 
 def sample(logits, state, each, temperature, top_k, top_p, min_p, dtype=None):
-    """The token of each row; -1 where all are -infinity.
+    """The token of each row; -1 if all logits are -infinity.
 
     Args:
-        dtype: in which it is computed, by default that of the logits.
+        dtype: of the computation; by default that of the logits.
     """
     if not logits.numel():
         return torch.full(logits.shape[:-1], -1, device=logits.device)
@@ -31,7 +31,7 @@ def sample(logits, state, each, temperature, top_k, top_p, min_p, dtype=None):
 
 
 def cleaned(logits):
-    """NaN counts as -infinity. Beside infinities nothing counts, and they are equal."""
+    """NaN counts as -infinity. If there are infinities, only these count, and equally."""
     x = logits.masked_fill(logits.isnan(), -math.inf)
     infinite = x == math.inf
     only = torch.where(infinite, 0.0, -math.inf).to(x.dtype)
@@ -39,7 +39,7 @@ def cleaned(logits):
 
 
 def by_clocks(logits, generator, temperature, top_k, top_p, min_p):
-    """The token of each row, with exponential numbers of PyTorch's generator."""
+    """The token of each row, with exponential numbers from PyTorch's generator."""
     wide = torch.promote_types(logits.dtype, torch.float32)
     x = cleaned(logits.reshape(-1, logits.shape[-1]).to(wide))
     clocks = torch.empty_like(x).exponential_(generator=generator)
@@ -47,23 +47,24 @@ def by_clocks(logits, generator, temperature, top_k, top_p, min_p):
 
 
 def _race(x, clocks, temperature, top_k, top_p, min_p):
-    """The token whose clock rings first; numbers, or columns of a number a row."""
+    """The token with the smallest ratio of clock and weight; parameters are numbers, or one per
+    row."""
     most = x.amax(-1, keepdim=True)
     temperature = _column(x, temperature)
     greedy = ~(temperature > 0)
     below = (x - most).nan_to_num(-math.inf, neginf=-math.inf)
     left = filtered(below / torch.where(greedy, 1.0, temperature), top_k, top_p, min_p)
-    # infinite where the weight is 0; of rows without tokens NaN
+    # infinite if the weight is 0; NaN for rows without tokens
     race = clocks / torch.exp(left - left.amax(-1, keepdim=True))
     token = torch.where(greedy[:, 0], x.argmax(-1), race.argmin(-1))
     return token.masked_fill(most[:, 0] == -math.inf, -1)
 
 
 def filtered(x, top_k, top_p, min_p):
-    """Scaled logits, -infinity for tokens that are not to be drawn.
+    """Scaled logits, with -infinity for tokens that must not be drawn.
 
-    The filters, a number or a column of a number a row each, apply in this order. Equal logits are
-    kept or left out together.
+    The filters, each a number or one number per row, apply in this order. Tokens with equal logits
+    are either all kept or all removed.
     """
     columns = x.shape[-1]
     if all(isinstance(v, (int, float)) for v in (top_k, top_p, min_p)):
@@ -84,12 +85,13 @@ def filtered(x, top_k, top_p, min_p):
 
 
 def _column(x, value):
-    """A number for each row. It is filled in on the device: a CUDA graph cannot capture a copy."""
+    """One number per row. It is filled in on the device, because a CUDA graph cannot capture a
+    copy."""
     return value.to(x.dtype) if isinstance(value, torch.Tensor) else x.new_full((len(x), 1), value)
 
 
 def _of_first_equal(ordered, values):
-    """At each place the value at the first place of an equal element."""
+    """At each position the value at the first position with an equal element."""
     place = torch.arange(ordered.shape[-1], device=ordered.device).expand(ordered.shape)
     new = torch.ones_like(ordered, dtype=torch.bool)
     new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
@@ -97,7 +99,7 @@ def _of_first_equal(ordered, values):
 
 
 def exponentials(x, state, first):
-    """-log(1 - u) of word i % 4 of position i // 4 of each row's sequence."""
+    """-log(1 - u), with u from word i % 4 of position i // 4 of each row's sequence."""
     calls = torch.arange(-(-x.shape[-1] // 4), device=x.device)
     rows = torch.arange(first, first + len(x), device=x.device)
     position = (state[1:] >> 2) + calls

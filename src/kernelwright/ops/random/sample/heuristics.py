@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from kernelwright.contract.eligibility import kind, log2, no_clusters, unsupport
 
 from .tiling import IN_SHARED, MOST_BLOCKS, MOST_THREADS, needed
 
-COLUMNS = 2**21 - 1  # what a field of a packed count holds
+COLUMNS = 2**21 - 1  # capacity of a field of a packed count
 ROWS = 2**31 // MOST_BLOCKS - 1
 
-HELD = IN_SHARED * MOST_THREADS * 16  # bytes of a block's vectors, at most
+HELD = IN_SHARED * MOST_THREADS * 16  # maximum bytes of a block's vectors
 
 ROW = ({"threads": 128}, {"threads": 1024})
 CLUSTERS = (
@@ -50,12 +50,12 @@ def fits_cluster(gpu, logits, **rest):
 
 
 def choose_row(gpu, logits, **rest):
-    """Threads that have a few vectors each."""
+    """As many threads as have a few vectors each."""
     return ROW[0] if logits.shape[-1] <= 4096 else ROW[1]
 
 
 def choose_cluster(gpu, logits, **rest):
-    """As many blocks a row as the GPU holds at once, while each thread has a vector."""
+    """As many blocks per row as the GPU holds at once, if each thread still has a vector."""
     vectors = logits.shape[-1] * logits.itemsize // 16
     for config in (CLUSTERS[3], CLUSTERS[2], CLUSTERS[1]):
         filled = vectors >= config["threads"] * config["blocks"]
@@ -65,7 +65,7 @@ def choose_cluster(gpu, logits, **rest):
 
 
 def order(gpu, **specs):
-    """cuda_shared_best has no proof from a GPU yet."""
+    """Without cuda_shared_best, which has no proof from a GPU yet."""
     return "cuda_cluster", "cuda_block"
 
 

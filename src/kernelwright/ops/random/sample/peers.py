@@ -1,4 +1,4 @@
-"""The sequence of PyTorch's operators, with its own clocks."""
+"""The sequence of PyTorch's operators, with PyTorch's own random numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .definition import cleaned, filtered
 
 
 def sequence(logits, state, each, temperature, top_k, top_p, min_p, filtered):
-    """temperature, top_k and the others of all rows, or a column each."""
+    """temperature, top_k and the other parameters for all rows, or one column each."""
     how = (temperature, top_k, top_p, min_p)
     if each is not None:
         how = each[:, :, None].unbind(1)

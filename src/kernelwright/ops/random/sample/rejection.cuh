@@ -1,9 +1,10 @@
-// One token of a row of logits.
+// Draws one token of a row of logits.
 //
-// Each token i has an exponential number E_i of its own and a weight w_i = exp((x_i - max) /
-// temperature). Of any set of tokens, the one of least E_i / w_i is drawn with probability
-// proportional to w_i (Gumbel-max, in other words). The draw from a set that may be too large is
-// tested against the filter; if it fails, all tokens up to its logit are left out of the next.
+// Each token i has its own exponential number E_i and a weight w_i = exp((x_i - max) /
+// temperature). From any set of tokens, the one with the smallest E_i / w_i is drawn with
+// probability proportional to w_i (equivalent to Gumbel-max). A draw from a set that may be too
+// large is tested against the filter; if it fails, all tokens up to its logit are excluded from the
+// next draw.
 #pragma once
 #include "../stream.cuh"
 #include "kw/math.cuh"
@@ -17,17 +18,18 @@ struct How {
   float temperature, top_k, top_p, min_p;
 };
 
-// Of a row, where `each` has a row of its own for each.
+// The parameters of a row; `each`, if given, has a row of them for each row of logits.
 __device__ __forceinline__ How how_of(const float *each, long long row, How all) {
   if (each == nullptr) return all;
   each += row * 4;
   return {each[0], each[1], each[2], each[3]};
 }
 
-// NaN as -infinity.
+// Converts NaN to -infinity.
 __device__ __forceinline__ float logit(float x) { return fmaxf(x, -kInfinity); }
 
-// Logits from `col` on, -infinity behind the row's end. aligned: 16 bytes at a time can be loaded.
+// Loads logits from `col` on, -infinity past the end of the row. aligned: 16-byte loads are
+// possible.
 template <typename T>
 __device__ __forceinline__ Vec<T, kVecWidth<T>> load_logits(const T *row, int col, int columns,
                                                             bool aligned) {
@@ -39,7 +41,8 @@ __device__ __forceinline__ Vec<T, kVecWidth<T>> load_logits(const T *row, int co
     found[i] = col + i < columns ? row[col + i] : from_float<T>(-kInfinity);
   return found;
 }
-// E of a word: -log(1 - u), which is fine near 0, where draws are decided; E >= u.
+// E from a uniform number: -log(1 - u), which has a fine resolution near 0, where draws are
+// decided; E >= u.
 __noinline__ __device__ float exponential(float u) { return -log1pf(-u); }
 
 // The number whose ordered integer begins with `key`, in units of the spacing of T's numbers.
@@ -52,11 +55,11 @@ template <typename T> __device__ __forceinline__ float from_key(unsigned key) {
   return from_ordered(above >> 31 ? above : above | low);  // negative numbers are complements
 }
 
-// The k-th largest logit, or a smaller number of which k are not below. By counting those that
-// three pivots at a time are not above; k is at most the number of columns.
+// The k-th largest logit, or a smaller number such that k logits are not below it. Found by
+// counting logits relative to three pivots at a time; k is at most the number of columns.
 template <typename T, typename Row, typename Team>
 __device__ __forceinline__ float kth_largest(const Row &row, Team &team, float most, unsigned k) {
-  constexpr int kField = 21;  // bits of a count
+  constexpr int kField = 21;  // bits per count
   unsigned low = ordered(-kInfinity) >> kSpareBits<T>;
   unsigned high = (ordered(most) >> kSpareBits<T>)+1;
   while (high - low > 1) {
@@ -82,9 +85,9 @@ __device__ __forceinline__ float kth_largest(const Row &row, Team &team, float m
   return from_key<T>(low);
 }
 
-// The token; -1 if no logit is above -infinity. Tokens that count as equal are kept or left out
-// together: of top_k those not below the k-th largest, of top_p those above which there is less
-// than top_p, of min_p those of at least this share of the largest weight.
+// The token; -1 if no logit is above -infinity. Tokens with equal logits are either all kept or all
+// removed: top_k keeps those not below the k-th largest; top_p those for which the sum of larger
+// weights is below top_p; min_p those with at least this fraction of the largest weight.
 template <typename T, typename Row, typename Team>
 __device__ __forceinline__ long long draw_token(Row &row, Team &team, const Stream &stream,
                                                 unsigned long long sequence, const How &how,
@@ -95,7 +98,7 @@ __device__ __forceinline__ long long draw_token(Row &row, Team &team, const Stre
   });
   most = from_ordered(unsigned(team.template reduce<Highest>(ordered(most))));
   if (most == -kInfinity) return -1;
-  if (most == kInfinity) {  // infinities are equally likely, and nothing else is beside them
+  if (most == kInfinity) {  // only infinities can be drawn, with equal probability
     row.keep_infinities();
     most = 0;
   }
@@ -126,7 +129,7 @@ __device__ __forceinline__ long long draw_token(Row &row, Team &team, const Stre
   }
 
   const float share = how.min_p > 1 ? 1 : how.min_p;
-  float low = -kInfinity, high = most;  // tokens up to `low` are out, those from `high` on are in
+  float low = -kInfinity, high = most;  // `low` and below: rejected; `high` and above: accepted
   for (;;) {
     float best = kInfinity;
     unsigned at = ~0u;

@@ -1,17 +1,18 @@
-"""sample: the maths. One token of each row of logits, drawn from what filters leave.
+"""sample: the mathematics. One token per row of logits, drawn from those that the filters leave.
 
-With w_i = exp((x_i - max x) / temperature), these filters apply in this order, each to what those
-before it leave:
+With w_i = exp((x_i - max x) / temperature), these filters apply in this order, each to the tokens
+that the previous ones leave:
 
-1. top_k: tokens whose logit is not below the k-th largest; all where k is below 1 or not below the
-   number of tokens.
+1. top_k: tokens whose logit is not below the k-th largest; all tokens if k is below 1 or not below
+their number.
 2. top_p: tokens i with sum of w_j over x_j > x_i below p times the sum of all w_j.
 3. min_p: tokens with w_i >= min_p w_max.
 
-Equal logits are kept or left out together. Of those left, the token of the least E_i / w_i is
-drawn, where E_i = -log(1 - u_i) is exponential: u_i is made of word i % 4 of Philox's position
-offset / 4 + i // 4 of sequence r under the seed, r being the row. A race of exponential clocks is
-won with probability w_i / sum w. At temperature 0, the first of the largest logits.
+Tokens with equal logits are either all kept or all removed. Of those kept, the token with the
+smallest E_i / w_i is drawn, where E_i = -log(1 - u_i) is exponential: u_i is computed from word i %
+4 of Philox's position offset / 4 + i // 4 of sequence r under the seed, where r is the row. A race
+of exponential clocks is won with probability w_i / sum w. At temperature 0, the first of the
+largest logits is selected.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def state(c, device):
 
 
 def each(c, device):
-    """Of each row another temperature, and other filters, some of which leave everything."""
+    """For each row a different temperature and different filters, some of which keep all tokens."""
     rows = c.numel // max(c.shape[-1], 1)
     row = torch.arange(rows)
     found = 0.5 * (row % 4), 3.0 * (row % 3), 0.4 + 0.2 * (row % 5), 0.1 * (row % 2)

@@ -1,5 +1,5 @@
-// Reductions over the threads of a block, or of all blocks of a cluster, of 64-bit words; every
-// thread gets the result.
+// Reductions of 64-bit words over the threads of a block, or of all blocks of a cluster; every
+// thread receives the result.
 #pragma once
 #include "kw/cluster.cuh"
 
@@ -19,7 +19,7 @@ struct Total {
   static constexpr Word kIdentity = 0;
   static __device__ __forceinline__ Word apply(Word a, Word b) { return a + b; }
 };
-// Two floats in a word.
+// Two floats in one word.
 struct Masses {
   static constexpr Word kIdentity = 0;
   static __device__ __forceinline__ Word word(float a, float b) {
@@ -34,9 +34,9 @@ struct Masses {
   }
 };
 
-// One barrier a reduction: two turns use different memory, and the barrier of the one between
-// separates the readers of a turn from the writers of the turn after the next. Blocks of a cluster
-// send to each other under the same rule, as cluster.cuh describes.
+// One barrier per reduction: two consecutive reductions use different memory, and the barrier of
+// the one between separates the readers of a reduction from the writers of the one after the next.
+// Blocks of a cluster send to each other under the same rule, as cluster.cuh describes.
 template <int WARPS, int BLOCKS> class Team {
  public:
   struct Shared {
@@ -44,11 +44,11 @@ template <int WARPS, int BLOCKS> class Team {
     Mailbox boxes[2];
   };
 
-  // Every thread, before work that needs no other block.
+  // Called by every thread, before work that needs no other block.
   __device__ __forceinline__ explicit Team(Shared &shared) : shared_(shared) {
     if constexpr (BLOCKS > 1) Mailbox::open_all(shared.boxes, 0, [](int) { return false; });
   }
-  // Every warp, converged, before the first reduction.
+  // Called by every warp, converged, before the first reduction.
   __device__ __forceinline__ void ready() {
     if constexpr (BLOCKS > 1) Mailbox::ready();
   }

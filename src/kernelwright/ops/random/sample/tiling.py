@@ -6,7 +6,7 @@ from kernelwright.contract import rows_view
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 
 IN_REGISTERS = 2  # cuda_cluster.cu's kInRegisters
-IN_SHARED = 14  # vectors of a thread, of up to 1,024 in a block
+IN_SHARED = 14  # vectors per thread, with up to 1,024 threads per block
 MOST_BLOCKS = 8
 MOST_THREADS = 1024
 
@@ -18,17 +18,17 @@ def aligned(logits) -> bool:
 
 
 def vectors_of(logits, blocks: int, threads: int) -> int:
-    """Vectors of a thread."""
+    """Vectors per thread."""
     return max(1, cdiv(logits.shape[-1], blocks * threads * (16 // logits.itemsize)))
 
 
 def needed(logits, threads: int) -> int:
-    """The smallest cluster that holds a row."""
+    """The number of blocks of the smallest cluster that holds a row."""
     return next_power_of_2(cdiv(vectors_of(logits, 1, threads), IN_REGISTERS + IN_SHARED))
 
 
 def shape_of(logits, config) -> tuple[int, int]:
-    """Blocks of a cluster and threads of a block, the config's or as many as hold a row."""
+    """Blocks per cluster and threads per block: the config's, or as many as hold a row."""
     threads = config["threads"]
     while needed(logits, threads) > MOST_BLOCKS:
         threads *= 2

@@ -1,5 +1,5 @@
-"""sample in PyTorch: a sort, cumulative sums and a race of exponential clocks. The clocks are
-Philox's in integer operators; with PyTorch's own clocks it is timed as a peer."""
+"""sample in PyTorch: a sort, cumulative sums and a race of exponential clocks. The clocks use
+Philox in integer operators; with PyTorch's own random numbers it is timed as a peer."""
 
 import torch
 

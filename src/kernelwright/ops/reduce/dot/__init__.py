@@ -47,21 +47,21 @@ _dot = bind(LADDER, LADDER_BACKWARD, vmap="loop")
 def dot(
     input: torch.Tensor, tensor: torch.Tensor, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """The sum of the products of two tensors of one dimension, as torch.dot.
+    """The sum of the products of two one-dimensional tensors, as torch.dot.
 
     Args:
-        input, tensor: of one dimension, of the same size and dtype. float32, float16 and bfloat16
-            have GPU rungs, which add in float32. Under CUDA autocast, where one of them is float32,
-            both become it.
-        out: a 0-d tensor, or an empty one, that the result is copied to; a gradient is not possible
-            then.
+        input, tensor: one-dimensional, of the same size and dtype. float32, float16 and bfloat16
+            have GPU rungs, which accumulate in float32. Under CUDA autocast, both are cast to
+            float32 if one of them is float32.
+        out: a 0-d tensor, or an empty one, to which the result is copied; no gradient is possible
+            with it.
 
     Returns:
         A 0-d tensor of the inputs' dtype.
 
     Raises:
-        TypeError: an argument is no tensor, or the dtypes differ.
-        ValueError: an argument has not one dimension, or the sizes differ.
+        TypeError: an argument is not a tensor, or the dtypes differ.
+        ValueError: an argument is not one-dimensional, or the sizes differ.
     """
     arguments.tensor("input", input)
     arguments.tensor("tensor", tensor)

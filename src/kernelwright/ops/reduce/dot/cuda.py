@@ -60,7 +60,7 @@ def _plan(rung, config, blocks, sums, x, other):
 
 
 def _blocks(gpu, config, x):
-    """As many as the GPU holds at once, if each thread has a tile."""
+    """As many blocks as the GPU holds at once, if each thread then has a tile."""
     tile = config["block"] * config["vecs"] * (16 // x.itemsize)
     return max(1, min(config["blocks_per_sm"] * gpu.sms, cdiv(x.numel(), tile)))
 

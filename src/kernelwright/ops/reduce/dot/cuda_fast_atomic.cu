@@ -1,10 +1,11 @@
-// One 16-bit number added as half of a pair.
+// A single 16-bit number added as one half of a pair.
 //
-// Idea: `cuda_atomics`, where the other half of the pair gets -0, which changes nothing: the
-// addition of pairs serves single numbers (PyTorch's fastAtomicAdd). Traffic: both operands once.
-// Over `cuda_half2`: one part of a block, and no more to compute for it.
-// Limit: additions to one address follow each other, and which part comes first is left open, so
-// that results may differ in the last bit. Parts above 65,504 overflow float16.
+// Idea: as `cuda_atomics`, but the other half of the pair is -0, whose addition changes nothing, so
+// that the atomic addition of pairs can add a single number (PyTorch's fastAtomicAdd).
+// Traffic: both operands read once.
+// Compared with `cuda_half2`: each block adds one number and does not have to compute a second one.
+// Limit: additions to one address are serialized, and their order is not defined, so that results
+// may differ in the last bit. Block sums above 65,504 overflow float16.
 #include "dot.cuh"
 
 template <typename T, int BLOCK, int VECS>

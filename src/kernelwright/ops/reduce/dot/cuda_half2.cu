@@ -1,11 +1,12 @@
-// Two numbers of 16 bits in one addition.
+// Two 16-bit numbers in one atomic addition.
 //
-// Idea: `cuda_atomics`, with a block's sum as a pair of numbers: the sum in 16 bits, and in 16 bits
-// what that leaves. One instruction adds the pair.
-// Traffic: both operands once.
-// Over `cuda_atomics`: no compare-and-swap: the L2 cache does the addition.
-// Limit: additions to one address follow each other, and which part comes first is left open, so
-// that results may differ in the last bit. Parts above 65,504 overflow float16.
+// Idea: as `cuda_atomics`, but a block's sum is a pair of numbers: the sum rounded to 16 bits, and
+// the remainder rounded to 16 bits. One instruction adds the pair.
+// Traffic: both operands read once.
+// Compared with `cuda_atomics`: there is no compare-and-swap loop; the L2 cache performs the
+// addition.
+// Limit: additions to one address are serialized, and their order is not defined, so that results
+// may differ in the last bit. Block sums above 65,504 overflow float16.
 #include "dot.cuh"
 
 template <typename T, int BLOCK, int VECS>
@@ -27,7 +28,7 @@ __global__ void __launch_bounds__(BLOCK)
       const float2 a = kw::to_float2(added), b = kw::to_float2(before), c = kw::to_float2(after);
       rest[0] = (rest[0] - a.x) + (a.x - (c.x - b.x));
       rest[1] = (rest[1] - a.y) + (a.y - (c.y - b.y));
-      if (rest[0] + rest[1] != rest[0] + rest[1]) break;  // an infinity or a NaN
+      if (rest[0] + rest[1] != rest[0] + rest[1]) break;  // infinity or NaN
     }
   }
   if (kw::is_last_block(arrived, gridDim.x) && threadIdx.x == 0)

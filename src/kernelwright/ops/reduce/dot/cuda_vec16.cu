@@ -1,9 +1,9 @@
 // The backward: both gradients in 16-byte vectors.
 //
-// Idea: a thread reads a vector of each operand and writes the other's gradient.
+// Idea: a thread reads a vector of each operand and writes the gradient of the other operand.
 // Traffic: both operands read once, both gradients written once: the minimum.
-// Over `native`: one kernel in place of two.
-// Limit: DRAM.
+// Compared with `native`: one kernel instead of two.
+// Limit: DRAM bandwidth.
 #include "kw/vec.cuh"
 
 template <typename T, int BLOCK>

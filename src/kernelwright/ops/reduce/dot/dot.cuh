@@ -1,4 +1,4 @@
-// What the rungs of dot share: a block's part of the sum, and sums in 16 bits that lose nothing.
+// Shared by the rungs of dot: a block's partial sum, and accurate sums in 16-bit numbers.
 #pragma once
 #include "kw/last_block.cuh"
 #include "kw/reduce.cuh"
@@ -6,9 +6,9 @@
 
 namespace kw {
 
-// The block's part of the sum of products, in every thread: tiles of VECS pairs of vectors a
-// thread, as many blocks apart as there are. What is left behind the last whole vector, or all of
-// a sum whose operands do not begin on 16-byte boundaries, goes by elements.
+// The block's part of the sum of products, returned in every thread. The blocks process tiles of
+// VECS pairs of vectors per thread in a grid-stride loop. The elements after the last whole vector,
+// or all elements if the operands are not aligned to 16 bytes, are processed one by one.
 template <typename T, int BLOCK, int VECS>
 __device__ __forceinline__ float block_dot(const T *x, const T *other, long long n, bool aligned,
                                            float *scratch) {
@@ -41,9 +41,10 @@ __device__ __forceinline__ float block_dot(const T *x, const T *other, long long
   return block_reduce<Sum>(float(total), scratch);
 }
 
-// A sum of floats that lives in three numbers of 16 bits. An atomic addition returns what was there
-// before; from it follows what the addition has rounded off, which goes to the next number. Add is
-// the addition: it takes the number's level and what is added, and returns the number before.
+// Adds x to a sum that is stored as three 16-bit numbers. An atomic addition returns the previous
+// value; from it follows what the addition has rounded off, which is added to the next number. Add
+// performs the addition: it takes the level of the number and the addend, and returns the previous
+// value.
 constexpr int kLevels = 3;
 template <typename T, typename Add> __device__ __forceinline__ void add_parts(float x, Add add) {
 #pragma unroll
@@ -51,12 +52,12 @@ template <typename T, typename Add> __device__ __forceinline__ void add_parts(fl
     const T part = from_float<T>(x), before = add(level, part), after = before + part;
     const float kept = to_float(after) - to_float(before);
     x = (x - to_float(part)) + (to_float(part) - kept);
-    if (x != x) return;  // of an infinity or a NaN nothing is left
+    if (x != x) return;  // infinity or NaN: there is no remainder
   }
 }
 
-// The last block's: the sum, after which its numbers are zero again. They are in the L2 cache,
-// where atomics work.
+// Called by the last block: returns the sum and resets its numbers to zero. They are in the L2
+// cache, where atomics are performed.
 template <typename T, int STRIDE> __device__ __forceinline__ float take_parts(T *sums) {
   float total = 0;
 #pragma unroll

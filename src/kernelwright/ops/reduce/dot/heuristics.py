@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 from kernelwright.contract.eligibility import kind, log2, other_dtype
 
-# vecs: pairs of vectors of a thread in flight
+# vecs: pairs of vectors that a thread has in flight
 ATOMICS = ({"block": 256, "vecs": 4, "blocks_per_sm": 4},)
 BLOCKS = (
     {"block": 256, "vecs": 4, "blocks_per_sm": 4},
@@ -27,7 +27,7 @@ def fits_atomics(gpu, x, other):
 
 
 def order(gpu, **specs):
-    """None has a proof from a GPU yet."""
+    """No rung: none is proven on a GPU yet."""
     return ()
 
 

@@ -1,6 +1,7 @@
-"""dot: the maths. y = sum of x_i z_i, over one dimension.
+"""dot: the mathematics. y = sum of x_i z_i, over one dimension.
 
-Products and partial sums are taken in float32, or float64 for float64; the result is rounded once.
+Products and partial sums are computed in float32, or in float64 for float64; the result is rounded
+once.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ def backward_inputs(c, device):
 
 
 def noise(x, other):
-    """Of a sum in a tree over terms of random sign: u sqrt(log2 n) ||x z||, as `sum` derives."""
+    """For a tree sum of terms of random sign: u sqrt(log2 n) ||x z||, as derived in `sum`."""
     u = torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
     products = torch.linalg.vector_norm(x.double() * other.double())
     return (u * math.log2(max(x.numel(), 2)) ** 0.5 * products,)
 
 
 def sharding(args, results):
-    """Each process has a part of the sum."""
+    """Each process holds a part of the sum."""
     yield {"x": 0, "other": 0, "y": SUM}
 
 

@@ -1,4 +1,4 @@
-"""dot in PyTorch. On a CPU torch.dot adds up 16-bit products in 16 bits: there it gets float32."""
+"""dot in PyTorch. torch.dot on a CPU adds 16-bit products in 16 bits; here it gets float32."""
 
 import torch
 
@@ -12,7 +12,7 @@ def manual(x, other):
 
 
 def native(x, other):
-    if x.numel() >= 2**31:  # cuBLAS counts in 32 bits
+    if x.numel() >= 2**31:  # cuBLAS counts elements in 32 bits
         return manual(x, other)
     if x.is_cuda or x.itemsize > 2:
         return torch.dot(x, other)

@@ -12,7 +12,7 @@ from . import heuristics, heuristics_superset, spec
 
 
 def _rungs(side: str = "") -> tuple[Rung, ...]:
-    """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
+    """The rungs from the slowest to the fastest; `side` is "_backward" in a backward's entries."""
     return (
         *rungs.pytorch(side, supports=heuristics.fits_manual),
         rungs.numba(
@@ -139,7 +139,7 @@ def softmax(
     if dtype is not None:
         input = input.to(dtype)
     arguments.floating("input", input)
-    if dim >= 0:  # from the end, so that the batch dimension that vmap prepends changes nothing
+    if dim >= 0:  # from the end, so that the batch dimension that vmap prepends does not matter
         dim -= ndim
     if dim != -1 and input.stride(dim) == 1:
         return _softmax(input.movedim(dim, -1), -1).movedim(-1, dim)

@@ -69,12 +69,12 @@ def _itemsize(ins):
 
 
 def _shared(shape, r, ins):
-    """Bytes of shared memory: the backward keeps gy there."""
+    """Bytes of shared memory, in which the backward keeps gy."""
     return 0 if len(ins) == 1 else shape.vectors * shape.threads * r.width * _itemsize(ins)
 
 
 def _entries(planned):
-    """The entries of a rung's forward and backward, which differ in names only."""
+    """The entries of a rung's forward and backward, which differ only in the names of arguments."""
 
     def forward(gpu, config, x, dim):
         return planned("fwd", config, "y", x=x)

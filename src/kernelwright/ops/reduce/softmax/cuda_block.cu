@@ -1,11 +1,12 @@
-// A row in a block's registers.
+// A row in the registers of a block.
 //
-// Idea: as `cuda_warp`, with a block's warps sharing a row. A warp scales its exponentials by its
-// own maximum, so that maximum and sum cross the block together: one barrier a row. What is kept
-// between the two passes is small (kw::Passes; the backward keeps gy in shared memory, to which
-// cp.async copies it past the registers), so that several blocks fit a multiprocessor and their
-// loads hide each other's reductions.
-// Traffic: x read once, y written once, for rows that a warp's registers do not hold.
+// Idea: as `cuda_warp`, but the warps of a block share a row. Each warp scales its exponentials by
+// its own maximum, so that maximum and sum are exchanged together, with one barrier per row. Little
+// is kept between the two passes (kw::Passes; the backward keeps gy in shared memory, to which
+// cp.async copies it without registers), so that several blocks fit on a multiprocessor and the
+// loads of one overlap with the reductions of another.
+// Traffic: x read once, y written once, also for rows that do not fit in a warp's registers.
+// Compared with `cuda_online`: one read instead of two.
 // Limit: the register file of one multiprocessor.
 #include "kw/async.cuh"
 #include "kw/softmax.cuh"
@@ -47,7 +48,7 @@ __global__ void __launch_bounds__(THREADS)
   y += blockIdx.x * y_stride;
   gx += static_cast<long long>(blockIdx.x) * n_cols;
 
-  // a thread reads only what it copied itself, so no barrier is due
+  // no barrier is needed: a thread reads only elements that it has copied itself
   auto *kept_g = reinterpret_cast<kw::Vec<T, VEC> *>(dynamic_shared) + threadIdx.x;
   kw::Vec<T, VEC> kept_y[VECS];
 #pragma unroll

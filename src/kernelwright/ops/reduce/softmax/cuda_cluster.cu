@@ -1,11 +1,11 @@
-// A row in the registers of a cluster's blocks.
+// A row in the registers of a cluster of blocks.
 //
-// Idea: as `cuda_block`, with CLUSTER blocks on as many multiprocessors sharing a row. Each warp
-// sends its maximum and sum to the shared memory of every block of the cluster, and each block
-// reduces all parts by itself as soon as they have come.
-// Traffic: x read once, y written once, for rows that no multiprocessor holds: `cuda_online` reads
-// them twice.
-// Limit: the registers of eight multiprocessors, and compute capability 9.0.
+// Idea: as `cuda_block`, but CLUSTER blocks on as many multiprocessors share a row. Each warp sends
+// its maximum and sum to the shared memory of every block of the cluster, and each block reduces
+// all parts itself as soon as they have arrived.
+// Traffic: x read once, y written once, for rows that do not fit on one multiprocessor.
+// Compared with `cuda_online`: one read instead of two.
+// Limit: the registers of eight multiprocessors; compute capability 9.0 is required.
 #include "kw/async.cuh"
 #include "kw/cluster.cuh"
 #include "kw/softmax.cuh"
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(THREADS)
   y += blockIdx.x / CLUSTER * y_stride;
   gx += static_cast<long long>(blockIdx.x / CLUSTER) * n_cols;
 
-  // a thread reads only what it copied itself, so no barrier is due
+  // no barrier is needed: a thread reads only elements that it has copied itself
   auto *kept_g = reinterpret_cast<kw::Vec<T, VEC> *>(dynamic_shared) + threadIdx.x;
   kw::Vec<T, VEC> kept_y[VECS];
 #pragma unroll

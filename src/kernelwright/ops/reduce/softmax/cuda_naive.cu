@@ -1,10 +1,10 @@
-// One thread a row.
+// One thread per row.
 //
-// Idea: the formula, three loops over a row: max, sum, quotient.
-// Traffic: x read three times, y written once; and neighbouring threads read addresses a row
-// apart, so that each 32-byte sector fetched serves one element at a time.
-// It beats `manual` in launches only. Limit: memory transactions; and fewer rows than the GPU has
-// threads leave it idle.
+// Idea: the formula as three loops over a row: maximum, sum, quotient.
+// Traffic: x read three times, y written once. Neighbouring threads read addresses that are one row
+// apart, so that each 32-byte sector provides one element at a time.
+// Compared with `manual`: one launch instead of five.
+// Limit: memory transactions; with fewer rows than the GPU has threads, part of the GPU is idle.
 #include "kw/softmax.cuh"
 
 template <typename T>
@@ -15,7 +15,7 @@ __global__ void softmax_fwd_naive(const T *__restrict__ x, T *__restrict__ y, lo
   x += row * x_stride;
   y += row * n_cols;
   float max = -kw::kInfinity;
-  double sum = 0.0;  // one chain of n additions: in float it would lose digits with n
+  double sum = 0.0;  // one chain of n additions: in float its error would grow with n
   for (long long i = 0; i < n_cols; i++) max = kw::max_nan(max, kw::to_float(x[i]));
   for (long long i = 0; i < n_cols; i++) sum += expf(kw::to_float(x[i]) - max);
   for (long long i = 0; i < n_cols; i++)

@@ -1,11 +1,13 @@
 // A row of any length in 16-byte vectors.
 //
-// Idea: of a row that starts or ends off a 16-byte boundary, the vectors that it touches are moved
-// whole; only the two ends go element by element. As many warps share a row as it fills, rather
-// than a power of two; a team of less than a warp is a power of two of lanes.
-// Traffic: x read once, y written once, 16 bytes an access; `cuda_block` falls back to 2 or 4 bytes
-// where no vector divides a row.
-// Limit: rows of inputs and results must start equally far from a boundary; a block's registers.
+// Idea: if a row starts or ends off a 16-byte boundary, the vectors that overlap it are moved
+// whole; only those at the two ends are moved element by element. The number of warps that share a
+// row need not be a power of two; within a warp, a power of two of lanes shares a row.
+// Traffic: x read once, y written once, 16 bytes per access.
+// Compared with `cuda_block`: that rung falls back to accesses of 2 or 4 bytes if the row length is
+// not divisible by a vector.
+// Limit: rows of inputs and results must have the same offset from a 16-byte boundary; the
+// registers of a block.
 #include "kw/superset.cuh"
 
 template <typename T, int VECS, int TEAM, int THREADS>

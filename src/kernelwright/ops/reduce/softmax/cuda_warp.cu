@@ -1,10 +1,11 @@
-// A warp, or part of one, a row.
+// A warp, or part of a warp, per row.
 //
-// Idea: WIDTH lanes hold a row in registers and reduce it by shuffles; no shared memory, no
-// barrier. Each lane moves 16-byte vectors, and starts the loads of ROWS rows before it uses one.
-// Traffic: x read once, y written once, coalesced; `cuda_naive` reads three times, a sector an
-// element.
-// Limit: a lane's registers, VECS * VEC elements of ROWS rows.
+// Idea: WIDTH lanes hold a row in registers and reduce it by shuffles, without shared memory or
+// barriers. Each lane moves 16-byte vectors and starts the loads of ROWS rows before it uses the
+// first.
+// Traffic: x read once, y written once, coalesced.
+// Compared with `cuda_naive`: one read instead of three, and all bytes of a sector are used.
+// Limit: the registers of a lane, which hold VECS * VEC elements of ROWS rows.
 #include "kw/softmax.cuh"
 
 constexpr int kThreads = 128;
@@ -17,7 +18,7 @@ __global__ void __launch_bounds__(kThreads)
   const long long first =
       (blockIdx.x * static_cast<long long>(kThreads) + threadIdx.x) / WIDTH * ROWS;
 
-  // lanes beyond the last row or column stay: all lanes of a warp take part in a shuffle
+  // lanes past the last row or column do not exit: all lanes of a warp take part in a shuffle
   kw::Vec<T, VEC> raw[ROWS][VECS];
 #pragma unroll
   for (int r = 0; r < ROWS; r++)

@@ -1,7 +1,7 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language.
+"""Which rung handles a call, and its launch parameters. Imports no kernel language.
 
-`fits_*` answers why a call does not fit a rung, or None; `choose_*` picks one of the rung's
-configs by shape; `order` ranks the rungs where no tuned table decides.
+`fits_*` returns why a call does not fit a rung, or None; `choose_*` selects one of the rung's
+configs by shape; `order` ranks the rungs for calls that are not in a tuned table.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from kernelwright.contract.eligibility import kind, no_clusters, unsupported_dty
 
 from .tiling import CLUSTER, block_shape, cluster_shape, rows_of, warp_shape, words
 
-TRITON_ROW_COLS = 32768  # what a Triton program holds in registers with 32 warps
-WARP_ROW, BLOCK_ROW = 4096, 65536  # bytes of a row up to which a warp, a block is the better home
+TRITON_ROW_COLS = 32768  # columns that fit in a Triton program's registers with 32 warps
+WARP_ROW, BLOCK_ROW = 4096, 65536  # longest rows, in bytes, for a warp and a block
 
 ROW_CONFIGS = (
     {"tile": 1024, "items": 8},
@@ -83,7 +83,7 @@ def fits_triton_row(gpu, dim, **tensors):
 
 
 def fits_columns(gpu, dim, **tensors):
-    """A row stride is taken along the dimension before the last only."""
+    """The dimension before the last must be the only one with a stride between its rows."""
     for t in inputs_of(tensors):
         if why := unsupported_dtype(t.dtype):
             return why
@@ -128,7 +128,7 @@ def _held(gpu, shape_of, config, home, **tensors):
 
 
 def choose_warp(gpu, dim, **tensors):
-    """64 bytes in flight a lane, as long as every multiprocessor still gets 16 warps."""
+    """64 bytes in flight per lane, as long as every multiprocessor still gets 16 warps."""
     inputs = inputs_of(tensors)
     r = rows_of(*inputs)
     best = WARP_CONFIGS[0]
@@ -141,12 +141,14 @@ def choose_warp(gpu, dim, **tensors):
 
 
 def choose_block(gpu, dim, **tensors):
-    """Four vectors a thread up to 256 threads, then eight: few warps keep the barrier cheap."""
+    """Four vectors per thread up to 256 threads, then eight: with few warps the barrier is
+    cheap."""
     return {"vectors": 4 if rows_of(*inputs_of(tensors)).vectors <= 1024 else 8}
 
 
 def choose_cluster(gpu, dim, **tensors):
-    """Blocks of 256 threads with eight vectors each; larger ones where eight blocks are few."""
+    """Blocks of 256 threads with eight vectors each; larger blocks if eight of these do not
+    suffice."""
     vectors = rows_of(*inputs_of(tensors)).vectors
     return {"vectors": 8, "blocks": min(CLUSTER, max(2, next_power_of_2(cdiv(vectors, 2048))))}
 
@@ -166,7 +168,7 @@ def order(gpu, dim, **tensors):
 
 def bucket(dim, **tensors):
     """Key of a call in the tuned table: dtype, row length and number of rows by powers of two; rows
-    that no 16-byte vector divides by themselves."""
+    whose length is not divisible by a 16-byte vector have keys of their own."""
     t = inputs_of(tensors)[-1]
     cols = t.shape[dim] if t.shape else 1
     rows = t.numel() // max(cols, 1)

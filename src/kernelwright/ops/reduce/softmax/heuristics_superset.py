@@ -6,7 +6,7 @@ from kernelwright.ops._superset import WORDS, Team, out_of_step, team, touched
 
 from .heuristics import fits_rows, inputs_of
 
-CONFIGS = ({"vectors": 4}, {"vectors": 2}, {"vectors": 8})  # of a thread
+CONFIGS = ({"vectors": 4}, {"vectors": 2}, {"vectors": 8})  # vectors per thread
 
 
 def team_of(config, tensors) -> Team | None:
@@ -29,8 +29,8 @@ def fits(gpu, dim, **tensors):
 
 
 def choose(gpu, dim, **tensors):
-    """Four vectors a thread up to 256 threads, then eight: few warps keep the barrier cheap. A
-    warp's rows with fewer vectors, where they leave lanes idle."""
+    """Four vectors per thread up to 256 threads, then eight: with few warps the barrier is cheap.
+    For rows of a single warp fewer vectors, if lanes would otherwise be idle."""
     n = max(map(touched, inputs_of(tensors)))
     if n <= 64:
         return CONFIGS[1]

@@ -1,5 +1,5 @@
-"""softmax elsewhere: Liger's Triton kernels. PyTorch's own operator is the rung `native`,
-torch.compile's the rung `compiled`."""
+"""Peers of softmax: Liger's Triton kernels. PyTorch's own operator is the rung `native`,
+torch.compile is the rung `compiled`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _liger_forward(x, dim):
 def _liger_backward(gy, y, dim):
     from liger_kernel.ops.softmax import LigerSoftmaxFunction
 
-    # its kernel needs its own y; the logarithm of this one has the same softmax
+    # the peer's kernel computes its own y, so it gets the logarithm of y, whose softmax is y
     x = y.log().requires_grad_()
     out = LigerSoftmaxFunction.apply(x)
     return lambda: torch.autograd.grad(out, x, gy, retain_graph=True)[0]

@@ -1,4 +1,4 @@
-"""softmax: the maths. y_i = exp(x_i - max x) / sum_j exp(x_j - max x), along one dimension.
+"""softmax: the mathematics. y_i = exp(x_i - max x) / sum_j exp(x_j - max x) along one dimension.
 
 The backward needs only the result: gx_i = y_i * (gy_i - sum_j gy_j y_j).
 """
@@ -14,8 +14,8 @@ from kernelwright.contract.inputs import FLOATS, adversarial, tensor
 from kernelwright.contract.rounding import U
 from kernelwright.contract.sharding import Rows
 
-# (rows, columns): GPT-2's attention and vocabulary, Llama 3's, and row lengths up to the largest
-# that fit nowhere on chip; the shapes of quack's and Liger's published tables.
+# (rows, columns): attention scores and vocabularies of GPT-2 and Llama 3, and row lengths up to
+# some that do not fit on chip; the shapes of the tables that quack and Liger publish.
 BENCH = {
     (32768, 256): "short rows",
     (32768, 1024): "GPT-2 attention scores",
@@ -65,9 +65,10 @@ def outputs(x, dim):
 
 
 def backward_noise(gy, y, dim):
-    """gy - dot may cancel, and then shows the rounding of dot: depth log2 n of a tree of sums, one
-    product, each off by 2^-24 of the terms at most and independent of the others (Higham and Mary
-    2019: errors grow with the square root of the depth)."""
+    """The noise of the backward. gy - dot may cancel, which leaves the rounding error of dot: a
+    tree of sums of depth log2 n and one product, where each operation has an error of at most 2^-24
+    of its terms, independent of the others (Higham and Mary 2019: errors grow with the square root
+    of the depth)."""
     g, p = gy.double(), y.double()
     terms = (g * p).abs().sum(dim, keepdim=True)
     depth = 1 + math.log2(max(y.shape[dim], 1)) if y.ndim else 1
@@ -75,7 +76,7 @@ def backward_noise(gy, y, dim):
 
 
 def _reduced(args):
-    """`dim`, counted from the back."""
+    """`dim`, counted from the end."""
     ndim = args["y" if "y" in args else "x"].ndim
     return (args["dim"] if args["dim"] < 0 else args["dim"] - ndim,)
 

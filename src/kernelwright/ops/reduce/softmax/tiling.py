@@ -1,7 +1,7 @@
-"""How a row is laid over threads: what plans and `choose` both compute.
+"""How a row is distributed over threads: computed by the plans and by `choose`.
 
-A config says what to aim at (vectors a thread, blocks a cluster); the functions here turn it into
-a launch that holds the row, so that every config takes every call that fits.
+A config states the target (vectors per thread, blocks per cluster). The functions here turn it into
+a launch that holds the row, so that every config is valid for every call that fits the rung.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import NamedTuple
 from kernelwright.contract import rows_view
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 
-REGISTERS = 64  # of a thread, for elements; 32 where a block has 1024 threads
+REGISTERS = 64  # registers of a thread for elements; 32 in blocks of 1024 threads
 CLUSTER = 8  # blocks; a larger cluster is not portable
 
 
 class Rows(NamedTuple):
-    """The rows of a call as kernels address them."""
+    """The rows of a call in the form in which kernels address them."""
 
     rows: int
     cols: int
-    strides: tuple[int, ...]  # of rows, one for each input, in elements
-    width: int  # elements that every access may move at once
+    strides: tuple[int, ...]  # of rows, one per input, in elements
+    width: int  # elements that every access may move together
 
     @property
     def vectors(self) -> int:
@@ -29,7 +29,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(*inputs) -> Rows:
-    """Rows of inputs that `fits_rows`, and the widest vector that all of them allow."""
+    """The rows of inputs that pass `fits_rows`, and the widest vector that all of them allow."""
     views = [rows_view(t.shape, t.strides) for t in inputs]
     rows, cols, _ = views[0]
     width = 16 // inputs[0].itemsize
@@ -40,7 +40,7 @@ def rows_of(*inputs) -> Rows:
 
 
 class Shape(NamedTuple):
-    """How threads share a row: `vectors` a thread, `threads` a block, `blocks` a cluster."""
+    """How threads share a row: `vectors` per thread, `threads` per block, `blocks` per cluster."""
 
     vectors: int
     threads: int
@@ -48,7 +48,7 @@ class Shape(NamedTuple):
 
 
 def block_shape(n: int, config: dict, size: int, blocks: int = 1) -> Shape | None:
-    """The shape nearest to a config that holds n vectors of `size` registers, or None."""
+    """The shape closest to a config that holds n vectors of `size` registers, or None."""
     threads = next_power_of_2(cdiv(n, blocks * config["vectors"]))
     threads = min(1024, max(32, threads))
     while True:
@@ -61,7 +61,7 @@ def block_shape(n: int, config: dict, size: int, blocks: int = 1) -> Shape | Non
 
 
 def cluster_shape(n: int, config: dict, size: int) -> Shape | None:
-    """As `block_shape`, over a cluster of the config's blocks or, if the row needs them, more."""
+    """As `block_shape`, for a cluster of the config's blocks, or of more if the row needs them."""
     blocks = config["blocks"]
     while blocks < CLUSTER and block_shape(n, config, size, blocks) is None:
         blocks *= 2
@@ -69,7 +69,7 @@ def cluster_shape(n: int, config: dict, size: int) -> Shape | None:
 
 
 class WarpShape(NamedTuple):
-    """How lanes share rows: `vectors` a lane, `lanes` a row, `rows` at once."""
+    """How lanes share rows: `vectors` per lane, `lanes` per row, `rows` at once."""
 
     vectors: int
     lanes: int
@@ -77,7 +77,7 @@ class WarpShape(NamedTuple):
 
 
 def warp_shape(r: Rows, config: dict, itemsize: int) -> WarpShape | None:
-    """The shape nearest to a config for which a lane holds its part of every input, or None."""
+    """The shape closest to a config in which a lane holds its part of every input, or None."""
     lanes = min(32, next_power_of_2(r.vectors))
     vectors = cdiv(r.vectors, lanes)
     held = len(r.strides) * vectors * words(r.width, itemsize)
@@ -88,5 +88,5 @@ def warp_shape(r: Rows, config: dict, itemsize: int) -> WarpShape | None:
 
 
 def words(width: int, itemsize: int) -> int:
-    """Registers that a vector takes; an element alone takes a whole one."""
+    """Registers per vector; a single element takes a whole register."""
     return max(1, width * itemsize // 4)

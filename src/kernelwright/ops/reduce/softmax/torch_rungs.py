@@ -4,7 +4,7 @@ import torch
 
 
 def manual(x, dim):
-    """Five kernels over x; each reads it from memory again."""
+    """Five kernels over x, each of which reads it from memory again."""
     wide = torch.promote_types(x.dtype, torch.float32)
     shifted = x.to(wide) - x.to(wide).amax(dim, keepdim=True)
     e = torch.exp(shifted)

@@ -1,12 +1,12 @@
-"""Any dimension but the last.
+"""Any dimension except the last.
 
-Idea: the tensor is (outer, n, inner) and the row to normalise runs down the middle. A program
-takes COLS neighbours of `inner` and walks down n in steps of ROWS, with a running maximum and sum
-for each column as in `triton_online`; each of its loads runs along memory, so it is coalesced.
-Traffic: x read twice, y written once; the second read comes from L2 as long as n * COLS elements
-of every program in flight fit there.
-Against a transposed copy and a row rung: two reads and two writes less.
-Limit: the second read, and an `inner` shorter than a 32-byte sector.
+Idea: the tensor is (outer, n, inner), and softmax runs along n. A program takes COLS adjacent
+elements of `inner` and iterates over n in steps of ROWS, with a running maximum and sum per column
+as in `triton_online`. Its loads run along `inner`, so they are coalesced.
+Traffic: x read twice, y written once; the second read comes from L2 as long as n * COLS elements of
+every running program fit in it.
+Compared with a transposed copy and a rung over rows: two reads and two writes less.
+Limit: the second read, and an `inner` that is shorter than a 32-byte sector.
 """
 
 import math
@@ -25,7 +25,7 @@ from .tiling import rows_of
 def softmax_fwd_columns(
     x_ptr, y_ptr, n, inner, x_stride, tiles, ROWS: tl.constexpr, COLS: tl.constexpr
 ):
-    # x_stride is the step along n; without gaps it is `inner`, as in y
+    # x_stride is the step along n; without gaps it equals `inner`, as in y
     outer = tl.program_id(0).to(tl.int64) // tiles
     col = tl.program_id(0).to(tl.int64) % tiles * COLS + tl.arange(0, COLS)[None, :]
     x_ptr += outer * n * x_stride + col
@@ -101,7 +101,7 @@ def _plan(kernel, config, out, dim, **ins):
     shape = next(iter(ins.values())).shape
     n, inner = shape[dim], math.prod(shape[dim + 1 :])
     steps = [rows_of(t).strides[0] if dim == -2 else inner for t in ins.values()]
-    # a tile as tall as n, at most; what is left of its size widens it
+    # a tile has at most n rows; if n is smaller, the tile is made wider
     rows = min(config["tile"] // config["cols"], next_power_of_2(n))
     cols = min(config["tile"] // rows, next_power_of_2(inner))
     tiles = cdiv(inner, cols)

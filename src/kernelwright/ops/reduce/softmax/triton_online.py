@@ -1,11 +1,12 @@
 """Rows of any length, in two reads.
 
-Idea: a program walks its row with a running maximum and sum for each of BLOCK columns; where the
-maximum rises, the sum so far is rescaled (Milakov and Gimelshein 2018), so that both cost one read
+Idea: a program iterates over its row with a running maximum and sum for each of BLOCK columns. When
+a maximum rises, its sum is rescaled (Milakov and Gimelshein 2018), so that both take one read
 together. A second read writes the result.
-Traffic: x read twice, y written once; `manual` reads and writes a row five times. Rows in flight
-that L2 holds are read from DRAM once.
-Limit: the second read. `triton_row` keeps the row instead, as far as registers reach.
+Traffic: x read twice, y written once. The second read is served by L2 if the rows in flight fit in
+it.
+Compared with `manual`: that rung reads and writes a row five times.
+Limit: the second read. `triton_row` keeps the row in registers instead, up to their capacity.
 """
 
 import triton
@@ -29,7 +30,7 @@ def softmax_fwd_online(x_ptr, y_ptr, n_cols, x_stride, BLOCK: tl.constexpr):
         col = start + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + col, mask=col < n_cols, other=float("-inf")).to(tl.float32)
         higher = tl.maximum(top, x, propagate_nan=tl.PropagateNan.ALL)
-        # a column that has seen only -inf has no reference yet: 0 keeps its sum 0, not NaN
+        # a column that has seen only -inf has no reference yet: with 0 its sum remains 0, not NaN
         base = tl.where(higher == float("-inf"), 0.0, higher)
         total = total * exp(top - base) + exp(x - base)
         top = higher
@@ -80,7 +81,7 @@ def plan_backward(gpu, config, gy, y, dim):
 def _plan(kernel, config, out, **ins):
     r = rows_of(*ins.values())
     block = min(config["block"], next_power_of_2(r.cols))
-    warps = max(1, min(config["warps"], block // 256))  # eight elements a thread: 16-byte loads
+    warps = max(1, min(config["warps"], block // 256))  # eight elements per thread: 16-byte loads
     launch = Launch(
         TritonKernel(kernel, {"BLOCK": block}, num_warps=warps),
         grid=(r.rows, 1, 1),

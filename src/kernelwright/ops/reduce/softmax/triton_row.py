@@ -1,9 +1,10 @@
 """One row in registers.
 
-Idea: a program loads a whole row (or a few short ones) once, and everything else happens there.
-Traffic: x read once, y written once: the minimum. `triton_online` reads x twice.
-Limit: a row must fit a program's registers, 32 Ki elements with 32 warps; padding to a power of
-two idles up to half of the lanes.
+Idea: a program loads a whole row (or several short ones) once and computes everything in registers.
+Traffic: x read once, y written once: the minimum.
+Compared with `triton_online`: one read instead of two.
+Limit: a row must fit in a program's registers, 32 Ki elements with 32 warps; because rows are
+padded to a power of two, up to half of the lanes are idle.
 """
 
 import triton

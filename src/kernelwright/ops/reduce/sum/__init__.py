@@ -108,8 +108,8 @@ LADDER = Ladder(spec.FORWARD, RUNGS, __name__, heuristics.order, heuristics.buck
 
 
 def _gradient(specs, gy):
-    """`spec.gradient`; for one dimension with fewer views, each of which takes the host a
-    microsecond."""
+    """`spec.gradient`; for a single dimension with fewer views, each of which costs one microsecond
+    of host time."""
     x, dim = specs["x"], specs["dim"]
     if len(dim) != 1 or x.ndim < 2 or gy.dtype != x.dtype:
         return spec.gradient(specs, gy)
@@ -136,11 +136,11 @@ def sum(
             have GPU rungs; other dtypes, and sums of jagged tensors over samples, use PyTorch's
             kernels.
         dim: the dimensions to sum over; None or an empty tuple means all.
-        keepdim: keep them with size 1.
+        keepdim: keep the summed dimensions with size 1.
         dtype: of the result; the input is cast to it first. Without it, integers and bool give
             int64. Under CUDA autocast, 16-bit input gives float32.
-        out: a tensor of the result's shape, or an empty one, to which the result is copied; it has
-            no gradient.
+        out: a tensor of the result's shape, or an empty one, to which the result is copied; no
+            gradient is possible with it.
         axis, keepdims: other names of dim and keepdim.
 
     Returns:
@@ -185,7 +185,7 @@ def _alias(alias: str, value, name: str, given, default):
 
 
 def _negative(dim: int | Sequence[int], ndim: int) -> tuple[int, ...]:
-    """Dimensions counted from the back, where a batch dimension in front changes nothing."""
+    """Dimensions counted from the end, so that a batch dimension in front does not matter."""
     named = (dim,) if isinstance(dim, int) else tuple(dim)
     span = max(ndim, 1)  # a 0-d tensor takes dim 0 and -1
     for d in named:

@@ -68,19 +68,19 @@ def two_pass(gpu, config, x, dim, to=None):
 def _passes(
     trick, config, x, to, *template, per_thread=0, vectors=0, shared=False, limit=None
 ) -> Plan:
-    """The same kernel over its own results until one is left.
+    """Launches the same kernel over its own results until one is left.
 
     Args:
-        template: the kernel's template arguments after the types it reads and writes.
-        per_thread, vectors: elements, or 16-byte vectors, that a thread takes.
-        shared: one accumulator a thread of dynamic shared memory.
-        limit: most blocks of a launch; fewer than a pass needs where threads loop.
+        template: the kernel's template arguments after the types that it reads and writes.
+        per_thread, vectors: elements, or 16-byte vectors, per thread.
+        shared: whether the kernel needs one accumulator per thread in dynamic shared memory.
+        limit: maximum number of blocks of a launch, for kernels in which threads loop.
     """
     accumulator = _accumulator(x)
     source, dtype, n, launches, scratch = "x", x.dtype, x.numel(), [], {}
     while source != "y":
         tile = config["block"] * (per_thread or vectors * 16 // dtype.itemsize)
-        # once a loop has cut the input to a grid of partial sums, one block finishes
+        # after a loop has reduced the input to one partial sum per block, one block is enough
         blocks = 1 if limit and launches else min(cdiv(n, tile), limit or n)
         target = "y" if blocks == 1 else f"partials{len(launches)}"
         to_type = result_dtype(x, to) if blocks == 1 else accumulator
@@ -191,13 +191,13 @@ def _stream_template(config, x, to) -> str:
 
 
 def _stream_blocks(gpu, config, x, n: int, rows: int = 1) -> int:
-    """Blocks for a row of n elements: as many as it has tiles, up to its share of the GPU."""
+    """Blocks for a row of n elements: as many as it has tiles, but at most its share of the GPU."""
     tile = config["block"] * config["vecs"] * 16 // x.itemsize
     return max(1, min(cdiv(n, tile), gpu.sms * config["blocks_per_sm"] // rows))
 
 
 def _counted(x: TensorSpec, partials: int, counters: int) -> dict[str, Scratch]:
-    """Partial sums, and counters of the blocks that have left theirs; those count back to zero."""
+    """Partial sums, and counters of the blocks that have stored theirs; they return to zero."""
     return {
         "partials": Scratch(TensorSpec.contiguous((partials,), _accumulator(x))),
         "arrived": Scratch(TensorSpec.contiguous((counters,), torch.int32), zero=True),

@@ -1,10 +1,10 @@
 // One pass with atomics: every block adds its sum to one number in memory.
 //
 // Idea: atomicAdd needs no second launch. The block that arrives last (kw/last_block.cuh counts
-// them) takes the total, converts it and leaves zero behind for the next launch.
-// Traffic: x once.
-// Against `cuda_two_pass`: one launch.
-// Limit: blocks arrive in any order and float addition is not associative: the last bits differ
+// them) reads the total, converts it and resets it to zero for the next launch.
+// Traffic: x read once.
+// Compared with `cuda_two_pass`: one launch instead of two.
+// Limit: blocks arrive in any order and float addition is not associative, so the last bits differ
 // from run to run.
 #include <kw/accumulate.cuh>
 #include <kw/last_block.cuh>

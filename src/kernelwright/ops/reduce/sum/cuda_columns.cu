@@ -1,21 +1,22 @@
-// Columns: threads side by side along the contiguous dimension, blocks stacked along the other.
+// Columns: threads along the contiguous dimension, blocks along the summed one.
 //
-// Idea: a block is blockDim.x vectors wide and blockDim.y rows high, and walks down its columns
-// VECS rows at a time, so that a warp always reads whole stretches of memory. Where the columns
-// alone do not fill the GPU, gridDim.y blocks share them, each taking every gridDim.y-th tile of
-// rows; the last one to finish adds what they found, in order, as in `cuda_last_block`.
-// Traffic: x once, y once; the partial sums of shared columns stay in L2.
-// Against a thread a column: any number of columns fills the GPU, and loads are 16 bytes wide.
-// Limit: columns whose strides no vector divides are read in narrower pieces (WIDTH).
+// Idea: a block is blockDim.x vectors wide and blockDim.y rows high, and processes its columns VECS
+// rows at a time, so that a warp always reads contiguous memory. If the columns alone do not fill
+// the GPU, gridDim.y blocks share them, and each takes every gridDim.y-th tile of rows; the last
+// block to finish adds their partial sums in order, as in `cuda_last_block`.
+// Traffic: x read once, y written once; the partial sums of shared columns stay in L2.
+// Compared with one thread per column: any number of columns fills the GPU, and loads are 16 bytes
+// wide.
+// Limit: columns whose strides are not divisible by a vector are read in narrower accesses (WIDTH).
 #include <kw/accumulate.cuh>
 #include <kw/last_block.cuh>
 
-// Adds WIDTH values a thread over threadIdx.y; threads with threadIdx.y == 0 get the sums. Value
-// w of all threads lies together: neighbours touch neighbouring banks.
+// Adds WIDTH values per thread over threadIdx.y; threads with threadIdx.y == 0 receive the sums.
+// Value w of all threads is contiguous in memory: neighbouring threads access neighbouring banks.
 template <int BLOCK, int WIDTH, typename A>
 __device__ __forceinline__ void add_down(A (&value)[WIDTH], A *shared) {
   const int tid = threadIdx.y * blockDim.x + threadIdx.x;
-  __syncthreads();  // a second call must not overtake readers of the first
+  __syncthreads();  // a second call must not overwrite values that threads still read
 #pragma unroll
   for (int w = 0; w < WIDTH; ++w) shared[w * BLOCK + tid] = value[w];
   for (int half = blockDim.y / 2; half > 0; half /= 2) {
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(BLOCK)
        row += step * VECS) {
     kw::Vec<In, WIDTH> v[VECS];
     const In *from = x + row * x_n;
-    if (row + (VECS - 1) * step < rows) {  // without bounds the loads stay together
+    if (row + (VECS - 1) * step < rows) {  // without bounds checks, loads stay together
 #pragma unroll
       for (int k = 0; k < VECS; ++k) v[k] = kw::load<In, WIDTH>(from + k * step * x_n);
     } else {

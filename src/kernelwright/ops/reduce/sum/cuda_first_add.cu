@@ -1,12 +1,12 @@
-// First add on load: every thread adds before the tree begins.
+// First add during load: every thread adds two elements before the tree begins.
 //
-// Idea: a block takes twice as many elements as it has threads; each thread loads two and puts
-// their sum into shared memory.
+// Idea: a block takes twice as many elements as it has threads; each thread loads two and stores
+// their sum to shared memory.
 // Traffic: as before, with half the blocks and half the partial sums.
-// Against `cuda_sequential`: no thread is idle from the start, two loads are in flight a thread,
-// and the cost of a block's tree is spread over twice the elements.
-// Limit: the last six steps of the tree have work for one warp, yet all warps of the block wait
-// at their barriers.
+// Compared with `cuda_sequential`: no thread is idle from the start, two loads per thread are in
+// flight, and the cost of a block's tree is spread over twice the elements.
+// Limit: the last six steps of the tree have work for one warp only, but all warps of the block
+// wait at their barriers.
 #include <kw/accumulate.cuh>
 
 template <typename In, typename Out>

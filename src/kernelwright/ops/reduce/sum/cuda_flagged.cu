@@ -1,14 +1,14 @@
-// Partial sums that carry their own flag: no counter, no fence.
+// Partial sums with a flag in the same word: no counter, no fence.
 //
-// Idea: 8 aligned bytes are written and read whole. A block publishes 32 bits of its sum and a
-// flag in one such word; reading the flag reads the sum, so nothing needs ordering. The block with
-// the highest number, which starts last, polls one word a thread, sets it back to zero for the
-// next launch, and adds by place: deterministic. (Merrill and Garland's scan uses such words.)
-// Traffic: x once and a few KiB that never leave L2.
-// Against `cuda_last_block`: after the last vector one trip to L2 and one poll, where there
-// the fence, the count and the read follow one another.
-// Limit: what is left is the launch, one memory latency, and two block reductions. That blocks
-// start in the order of their numbers is how GPUs do it, not a promise of CUDA's.
+// Idea: an aligned 8-byte word is written and read as a whole. A block publishes 32 bits of its sum
+// and a flag in one word, so no memory ordering is needed. The block with the highest index, which
+// starts last, polls one word per thread, resets it to zero for the next launch, and adds in the
+// order of the indices: deterministic. (Merrill and Garland's scan uses such words.)
+// Traffic: x read once, and a few KiB that stay in L2.
+// Compared with `cuda_last_block`: one round trip to L2 and one poll after the last vector, instead
+// of a fence, a count and a read one after another.
+// Limit: the launch, one memory latency and two block reductions remain. GPUs start blocks in the
+// order of their indices, but CUDA does not guarantee it.
 #include <kw/accumulate.cuh>
 #include <kw/flagged_value.cuh>
 #include <kw/reduce.cuh>
@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(BLOCK)
     sum_flagged(const In *x, kw::FlaggedValue *words, Out *y, long long n, long long x_stride,
                 long long y_stride) {
   using A = kw::acc_t<In>;
-  constexpr int EACH = sizeof(A) / 4;  // words of a sum
+  constexpr int EACH = sizeof(A) / 4;  // words per sum
   __shared__ A scratch[32];
   const long long row = blockIdx.y;
   const kw::Vectors<In> in(x + row * x_stride, n);

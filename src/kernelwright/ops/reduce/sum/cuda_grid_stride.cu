@@ -1,12 +1,13 @@
-// Several adds a thread: a grid-stride loop before the tree.
+// Several additions per thread: a grid-stride loop before the tree.
 //
-// Idea: launch fewer blocks than the input would need and let each step over it by the size of
-// the grid. Additions in registers cost one instruction; the tree is paid once for ITEMS of them
-// (Brent's theorem: with n / log n workers the total work is O(n) and the time still O(log n)).
-// Traffic: x once; the partial sums no longer count.
-// Against `cuda_unrolled`: the tree, its barriers and the start of a block are paid a 16th as
-// often, and more of a block's life is spent with loads in flight.
-// Limit: the tree goes through shared memory, with a write, a barrier and a read for each step.
+// Idea: launch fewer blocks than the input has tiles and let each thread step through the input by
+// the size of the grid. An addition in registers costs one instruction, and there is one tree for
+// ITEMS of them (Brent's theorem: with n / log n workers the total work is O(n) and the time is
+// still O(log n)).
+// Traffic: x read once; the partial sums become negligible.
+// Compared with `cuda_unrolled`: the tree, its barriers and the start of a block occur a 16th as
+// often, and a block spends a larger part of its time with loads in flight.
+// Limit: each step of the tree in shared memory takes a write, a barrier and a read.
 #include <kw/accumulate.cuh>
 
 template <typename A> __device__ __forceinline__ void add_from(A *s, unsigned tid, unsigned half) {

@@ -1,12 +1,12 @@
-// Interleaved addressing: a tree of additions in shared memory, neighbours first.
+// Interleaved addressing: a tree of additions in shared memory, adjacent elements first.
 //
-// Idea: each thread brings one element; in step s the threads whose number is a multiple of 2s
-// add the value of the neighbour s places on. One value a block is left; the launch is repeated
-// over those until one remains.
-// Traffic: x once, and a 256th of it written and read again.
-// Against `manual`: one pass over memory instead of one for each halving.
-// Limit: in every step the working threads are spread over all warps, so each warp takes both
-// sides of the branch to the end, and `%` by a run-time number is a slow instruction.
+// Idea: each thread loads one element; in step s the threads whose index is a multiple of 2s add
+// the value that is s positions further. One value per block remains; the launch is repeated on
+// these values until one remains.
+// Traffic: x read once, and a 256th of it written and read again.
+// Compared with `manual`: one pass over memory instead of one per halving.
+// Limit: in every step the active threads are spread over all warps, so that each warp executes the
+// divergent branch until the end; in addition, `%` by a run-time number is slow.
 #include <kw/accumulate.cuh>
 
 template <typename In, typename Out>

@@ -1,12 +1,12 @@
-// One pass, same bits every time: the last block to finish adds the partial sums in order.
+// One pass with deterministic results: the last block adds the partial sums in order.
 //
-// Idea: each block stores its sum, then counts itself in (kw/last_block.cuh). The last one goes on
-// alone and adds all partial sums by their place, not by their arrival. The second dimension of
-// the grid is a row, so a few long rows are split over the whole GPU in the same way.
-// Traffic: x once and a few KiB that never leave L2.
-// Against `cuda_atomics`: deterministic. Against `cuda_two_pass`: one launch.
-// Limit: after the last vector come three trips to L2 in a row: the fence waits for the store,
-// the count returns, the partial sums are read.
+// Idea: each block stores its sum and then increments a counter (kw/last_block.cuh). The last block
+// adds all partial sums in the order of their positions, not of their arrival. The second dimension
+// of the grid is the row, so that a few long rows are split over the whole GPU in the same way.
+// Traffic: x read once, and a few KiB that stay in L2.
+// Compared with `cuda_atomics`: deterministic. Compared with `cuda_two_pass`: one launch.
+// Limit: after the last vector, three round trips to L2 follow one another: the fence waits for the
+// store, the counter returns, the partial sums are read.
 #include <kw/accumulate.cuh>
 #include <kw/last_block.cuh>
 #include <kw/reduce.cuh>
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(BLOCK)
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
   if (!kw::is_last_block(arrived + row, gridDim.x)) return;
   sum = 0;
-  // from L2: the other blocks wrote these during this launch
+  // read from L2: other blocks wrote these during this launch
   for (unsigned i = threadIdx.x; i < gridDim.x; i += BLOCK) sum += __ldcg(partials + i);
   sum = kw::block_reduce<kw::Sum>(sum, scratch);
   if (threadIdx.x == 0) y[row * y_stride] = kw::narrow<Out>(sum);

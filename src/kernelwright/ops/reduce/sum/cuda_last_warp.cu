@@ -1,17 +1,18 @@
 // Last warp unrolled: when 64 values are left, one warp finishes without barriers.
 //
-// Idea: the last six steps belong to one warp, so they need no __syncthreads and no loop.
-// The tutorials of 2007 went further: `volatile float *s` and six bare additions, because a warp
-// then ran in lockstep. Since Volta the lanes of a warp may run apart; volatile keeps a value out
-// of registers but orders nothing between lanes. So each step reads, waits for the warp, writes,
-// waits again: __syncwarp makes what one lane wrote visible to the others.
+// Idea: only one warp is active in the last six steps, so they need neither __syncthreads nor a
+// loop. Tutorials of 2007 used `volatile float *s` and six additions without synchronization,
+// because a warp ran in lockstep. Since Volta the lanes of a warp can diverge; volatile prevents
+// values from being kept in registers, but does not order accesses of different lanes. Each step
+// therefore reads, waits for the warp, writes and waits again: __syncwarp makes the write visible
+// to the other lanes.
 // Traffic: as before.
-// Against `cuda_first_add`: one block-wide barrier for each halving above 64, none below.
-// Limit: above 64 values the loop and its bound are still run-time numbers.
+// Compared with `cuda_first_add`: a block-wide barrier only for the halvings above 64 values.
+// Limit: above 64 values, the loop and its bound are still run-time values.
 #include <kw/accumulate.cuh>
 
-// One step among the 32 lanes. All of them take part: s[tid + half] past the values still wanted
-// is a value that no later step uses.
+// One step among the 32 lanes, in which all of them take part: where tid + half is past the values
+// that are still needed, the sum is not used by later steps.
 template <typename A> __device__ __forceinline__ void add_from(A *s, unsigned tid, unsigned half) {
   const A sum = s[tid] + s[tid + half];
   __syncwarp();

@@ -1,11 +1,11 @@
-// Many rows: LANES threads sum a row, a warp or less for short ones, a block for long ones.
+// Many rows: LANES threads per row, at most a warp for short rows, a block for long ones.
 //
-// Idea: rows need not meet, so nothing is left to combine: each has its own group of threads, and
-// a group of up to a warp needs no barrier at all. The loop is the one of `cuda_two_pass`.
-// Traffic: x once, y once.
-// Against one block a row everywhere: a row of 1,024 elements would leave most of a block idle,
-// and its barriers would cost more than its loads.
-// Limit: with fewer rows than the GPU holds groups it is not filled; `cuda_last_block` splits.
+// Idea: rows are independent, so no partial sums have to be combined: each row has its own group of
+// threads, and a group of at most a warp needs no barrier. The loop is that of `cuda_two_pass`.
+// Traffic: x read once, y written once.
+// Compared with one block per row: for a row of 1,024 elements most of a block would be idle, and
+// its barriers would cost more than its loads.
+// Limit: fewer rows than the GPU holds groups do not fill it; `cuda_last_block` splits rows.
 #include <kw/accumulate.cuh>
 #include <kw/reduce.cuh>
 
@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(BLOCK) sum_rows(const In *x, Out *y, long long
   __shared__ A scratch[32];
   const int lane = threadIdx.x % LANES;
   const long long row = (long long)blockIdx.x * (BLOCK / LANES) + threadIdx.x / LANES;
-  // groups past the last row stay, with nothing to add: shuffles and barriers want every thread
+  // groups past the last row do not exit: all threads must reach the shuffles and barriers
   const bool inside = row < rows;
   const kw::Vectors<In> in(x + (inside ? row * x_stride : 0), inside ? n : 0);
   const kw::Vec<In, 2> edge = in.edge(lane);

@@ -1,10 +1,11 @@
 // Sequential addressing: no bank conflicts.
 //
-// Idea: turn the tree round. The first half of the values takes the second half on, again and
-// again: thread t always touches s[t] and s[t + half], and neighbours touch neighbouring banks.
+// Idea: reverse the order of the tree. In each step the second half of the values is added to the
+// first half: thread t always accesses s[t] and s[t + half], and neighbouring threads access
+// neighbouring banks.
 // Traffic: as before.
-// Against `cuda_strided`: every access to shared memory is served at once.
-// Limit: half of the threads add nothing, ever: they bring one element and wait.
+// Compared with `cuda_strided`: every access to shared memory takes a single transaction.
+// Limit: half of the threads never add: they load one element and wait.
 #include <kw/accumulate.cuh>
 
 template <typename In, typename Out>

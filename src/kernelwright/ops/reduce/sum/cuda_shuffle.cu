@@ -1,13 +1,13 @@
 // Warp shuffles: lanes read each other's registers.
 //
-// Idea: __shfl_xor_sync hands a register across a warp in one instruction. A warp sums itself in
-// five of them; one value a warp goes through shared memory, and one more warp reduction ends it.
-// The mask names the lanes that must arrive, so the instruction is its own __syncwarp.
+// Idea: __shfl_xor_sync moves a register between the lanes of a warp in one instruction. Five of
+// them sum over a warp; one value per warp goes through shared memory, and one more warp reduction
+// completes the sum. The mask names the lanes that must take part, so that no __syncwarp is needed.
 // Traffic: as before.
-// Against `cuda_grid_stride`: two barriers a block instead of one a halving, 32 words of shared
-// memory instead of one a thread.
-// Limit: a load brings 2 or 4 bytes. The four that the compiler unrolls to keep 8 or 16 bytes a
-// thread in flight, and memory is far away.
+// Compared with `cuda_grid_stride`: two barriers per block instead of one per halving, 32 words of
+// shared memory instead of one per thread.
+// Limit: a load moves 2 or 4 bytes. With the four loads that the compiler unrolls, 8 or 16 bytes
+// per thread are in flight, which does not hide the latency of memory.
 #include <kw/accumulate.cuh>
 #include <kw/reduce.cuh>
 

@@ -1,11 +1,11 @@
-// Interleaved addressing without divergence: the first threads work, on strided elements.
+// Interleaved addressing without divergence: the first threads add strided elements.
 //
-// Idea: the same tree, but in step s thread t adds the pair at 2st: the working threads are
-// consecutive, so whole warps retire from the branch together, and the modulo is gone.
+// Idea: the same tree, but in step s thread t adds the pair at 2st: the active threads are
+// consecutive, so that whole warps become idle together, and the modulo operation is gone.
 // Traffic: as before.
-// Against `cuda_interleaved`: a warp is either at work or not.
-// Limit: thread t now reaches for s[2st]. With 32 banks of 4 bytes, a stride of 2, 4, 8, ... words
-// puts 2, 4, 8, ... lanes on one bank, and shared memory serves them one after the other.
+// Compared with `cuda_interleaved`: hardly any warp is divergent.
+// Limit: thread t accesses s[2st]. With 32 banks of 4 bytes, a stride of 2, 4, 8, ... words puts 2,
+// 4, 8, ... lanes on the same bank, and shared memory serves them one after the other.
 #include <kw/accumulate.cuh>
 
 template <typename In, typename Out> __global__ void sum_strided(const In *x, Out *y, long long n) {

@@ -1,13 +1,13 @@
-// Two passes: as many blocks as the GPU holds at once, then one block for what they leave.
+// Two passes: as many blocks as the GPU holds at once, then one block for their results.
 //
-// Idea: a grid that just fills the GPU leaves few enough partial sums for one more block, so two
-// launches of one kernel finish any size, always in the same order: the same bits every time.
-// The loop over tiles adds one tree's sum at a time; its running total is a double, so the length
-// of the input does not show in the error.
-// Traffic: x once and a few KiB.
-// Against `cuda_vec16`: no third launch, blocks start once and stay.
-// Limit: the second launch starts when the last block of the first has ended, and costs small
-// inputs as much as the first.
+// Idea: a grid that just fills the GPU leaves so few partial sums that one more block can add them.
+// Two launches of one kernel therefore sum any number of elements, always in the same order:
+// deterministic. The loop adds the tree sum of each tile to a running total in double precision, so
+// that the error does not grow with the length of the input.
+// Traffic: x read once, and a few KiB.
+// Compared with `cuda_vec16`: no third launch; every block is started only once.
+// Limit: the second launch starts when the last block of the first has ended; for small inputs it
+// costs as much as the first.
 #include <kw/accumulate.cuh>
 #include <kw/reduce.cuh>
 

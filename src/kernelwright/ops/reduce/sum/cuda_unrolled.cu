@@ -1,11 +1,12 @@
 // Fully unrolled: the block size is a template parameter.
 //
-// Idea: a block has few possible sizes. As a template parameter its size is known to the compiler,
-// which drops the loop, the steps that do not apply and every comparison but `tid < half`.
+// Idea: there are few possible block sizes. As a template parameter the size is known to the
+// compiler, which removes the loop, the steps that do not apply and every comparison except `tid <
+// half`.
 // Traffic: as before.
-// Against `cuda_last_warp`: no loop counter, no run-time bound, addresses folded into the
-// instructions.
-// Limit: a block still exists to add two elements a thread, and pays a whole tree for it.
+// Compared with `cuda_last_warp`: no loop counter, no run-time bound, and addresses that are part
+// of the instructions.
+// Limit: a block still adds only two elements per thread and executes a whole tree for them.
 #include <kw/accumulate.cuh>
 
 template <typename A> __device__ __forceinline__ void add_from(A *s, unsigned tid, unsigned half) {

@@ -1,11 +1,12 @@
 // 16-byte vectors, several loads in flight.
 //
-// Idea: a thread asks for VECS vectors of 16 bytes before it adds the first. Memory answers after
-// most of a microsecond; only bytes in flight hide that, and by Little's law an SM needs tens of
-// KiB of them: 256 threads with 4 vectors ask for 16. The vectors are added as a tree, which
-// rounds less often than a chain.
-// Traffic: x once. An unaligned start or end goes element by element.
-// Against `cuda_shuffle`: 64 bytes a thread in flight instead of 8 or 16, by four instructions.
+// Idea: a thread loads VECS vectors of 16 bytes before it adds the first. Memory latency is most of
+// a microsecond and can be hidden only by bytes in flight; by Little's law an SM needs tens of KiB
+// of them, and 256 threads with 4 vectors each provide 16 KiB. The vectors are added as a tree,
+// which has a smaller rounding error than a chain.
+// Traffic: x read once. An unaligned start or end is read element by element.
+// Compared with `cuda_shuffle`: 64 bytes per thread in flight instead of 8 or 16, by four
+// instructions.
 // Limit: large inputs leave many partial sums, and up to three launches follow one another.
 #include <kw/accumulate.cuh>
 #include <kw/reduce.cuh>

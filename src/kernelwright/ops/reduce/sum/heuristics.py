@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .tiling import reduction
 
 MAX_GRID_Y = 65535
 
-# One launch over the whole input by a grid that the GPU holds at once: with the registers that the
-# kernels take, blocks_per_sm of these blocks fit an SM. Bytes in flight on it are
-# block * vecs * 16 * blocks_per_sm.
+# One launch over the whole input by a grid that the GPU holds at once: with the register use of the
+# kernels, blocks_per_sm of these blocks fit on an SM. The bytes in flight on an SM are block * vecs
+# * 16 * blocks_per_sm.
 STREAM = (
     {"block": 512, "vecs": 8, "blocks_per_sm": 2},
     {"block": 512, "vecs": 4, "blocks_per_sm": 3},
@@ -24,8 +24,8 @@ STREAM = (
     {"block": 256, "vecs": 8, "blocks_per_sm": 4},
     {"block": 1024, "vecs": 4, "blocks_per_sm": 1},
 )
-# Blocks that carry their own flag need not be resident together: a tile each, placed by the GPU as
-# others end, leaves no ragged last round.
+# Blocks that publish words with flags need not be resident at the same time: with one tile per
+# block, the GPU starts a block whenever another ends, so that no partial last wave remains.
 FLAGGED = (
     *STREAM,
     {"block": 512, "vecs": 8, "blocks_per_sm": 8},
@@ -80,7 +80,7 @@ def fits_split_rows(gpu, x, dim, to=None):
 
 
 def choose_stream(gpu, x, dim, to=None):
-    """A tile a block where the whole input fits one round: every load is in flight at once."""
+    """One tile per block if the input fits in one wave: all loads are in flight at once."""
     for vecs in (2, 4):
         config = next(c for c in reversed(STREAM) if (c["block"], c["vecs"]) == (512, vecs))
         if x.nbytes <= 512 * vecs * 16 * gpu.sms * config["blocks_per_sm"]:
@@ -89,7 +89,7 @@ def choose_stream(gpu, x, dim, to=None):
 
 
 def choose_rows(gpu, x, dim, to=None):
-    """A row in one go where 4 or 8 vectors a thread reach its end."""
+    """A whole row at once, if 4 or 8 vectors per thread cover it."""
     vectors = cdiv(reduction(x, tuple(dim)).n * x.itemsize, 16)
     for config in ROWS:
         if vectors <= config["lanes"] * config["vecs"]:
@@ -98,7 +98,7 @@ def choose_rows(gpu, x, dim, to=None):
 
 
 def choose_columns(gpu, x, dim, to=None):
-    """Eight 16-bit columns a thread take registers that leave room for fewer threads."""
+    """Eight 16-bit columns per thread need so many registers that fewer threads fit."""
     return COLUMNS[1] if x.itemsize == 2 else COLUMNS[0]
 
 
@@ -108,7 +108,7 @@ def order(gpu, x, dim, to=None):
         return ()
     if r.kind == "columns":
         return ("cuda_columns",)
-    # rows that leave SMs without work, and are long enough that combining blocks costs less
+    # too few rows for all SMs, and long enough that combining blocks costs less than idle SMs
     if r.outer < gpu.sms and r.n * x.itemsize > 32768:
         return "cuda_flagged", "cuda_rows", "triton_block"
     return "cuda_rows", "triton_block"

@@ -1,10 +1,10 @@
 """The shared-memory tree in Python: a grid-stride loop, then halving, in Numba.
 
-Idea: `cuda_grid_stride` without the unrolling: additions in a register first, then a tree in
-shared memory. A second launch of the same kernel adds what the blocks leave.
-Traffic: x once.
-Against the CUDA rung: the same kernel, with no C++ to write or compile.
-Limit: one element a load, a barrier for every halving, and no warp shuffles in the simulator.
+Idea: as `cuda_grid_stride` without unrolling: additions in a register first, then a tree in shared
+memory. A second launch of the same kernel adds the sums of the blocks.
+Traffic: x read once.
+Compared with `cuda_grid_stride`: the same kernel in Python, without compiling C++.
+Limit: one element per load, one barrier per halving, and no warp shuffles in the simulator.
 """
 
 import math
@@ -16,7 +16,7 @@ from kernelwright.contract import Launch, NumbaKernel, Plan, Scratch, TensorSpec
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 
 MAX_BLOCK = 256
-ITEMS = 32  # elements a thread, where the grid is not full
+ITEMS = 32  # elements per thread, if the grid does not fill the GPU
 
 
 def _kernel(dtype):

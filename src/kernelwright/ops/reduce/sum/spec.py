@@ -1,8 +1,9 @@
-"""sum: the maths. y = sum of x over the dimensions `dim`.
+"""sum: the mathematics. y = sum of x over the dimensions `dim`.
 
-Each addition rounds, so the order of additions is the whole question of accuracy. Adding in a
-chain, the partial sums grow with their number and so do their roundings; adding in a tree, each
-element takes part in log2(n) of them. `noise` turns that into the yardstick of this operator.
+Each addition rounds, so the accuracy depends only on the order of the additions. In a chain of
+additions the partial sums, and with them the rounding errors, grow with the number of elements; in
+a tree each element takes part in log2(n) additions. `noise` derives from this the error that a rung
+of this operator may have.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ CASES = (
         for shape, dim in (
             ((), None),
             ((), ()),
-            ((4, 33), ()),  # nothing is summed
+            ((4, 33), ()),  # no dimension is summed
             ((3, 5000), None),
             ((3, 5000), (-1,)),
             ((600, 40), (-2,)),
@@ -80,12 +81,12 @@ def every_dim(ndim: int) -> tuple[int, ...]:
 
 
 def result_dtype(x, to=None) -> torch.dtype:
-    """torch's: of the input where it is floating or complex, int64 for integers and bool."""
+    """As in torch: the input's dtype if it is floating or complex, int64 for integers and bool."""
     return to or (x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else torch.int64)
 
 
 def reference(x, dim, to=None):
-    # torch takes an empty dim for every dim
+    # in torch, an empty dim means all dimensions
     return x.sum(dim) if dim else x + 0
 
 
@@ -112,15 +113,16 @@ def cost(x, dim, to=None):
 
 
 def noise(x, dim, to=None):
-    """The rounding error that a good order of additions makes, for each result.
+    """The rounding error of each result for a good order of additions.
 
     The error of any summation is the sum, over its additions, of the partial sum s_k times a
-    relative rounding |d_k| <= u (Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
-    Roundings being independent, its root mean square is at most u sqrt(sum of s_k^2) (Higham and
-    Mary 2019; Hallman and Ipsen 2022). In a tree over values of random sign the s_k^2 of each of
-    the log2(n) levels add up to the sum of x^2, which leaves u sqrt(log2 n) ||x||. Values that do
-    not cancel err in proportion to their sum, and are judged by its ulp as everywhere. A float64
-    result is judged by a reference that rounds as much as it does: twice the noise.
+    relative rounding error |d_k| <= u (Higham, Accuracy and Stability of Numerical Algorithms,
+    4.2). If the rounding errors are independent, its root mean square is at most u sqrt(sum of
+    s_k^2) (Higham and Mary 2019; Hallman and Ipsen 2022). In a tree over values of random sign, the
+    s_k^2 of each of the log2(n) levels add up to the sum of x^2, which gives u sqrt(log2 n) ||x||.
+    For values that do not cancel, the error is proportional to their sum and is judged by its ulp,
+    as for other operators. A float64 result is compared with a reference of the same precision:
+    twice the noise.
     """
     if not x.dtype.is_floating_point:
         return (torch.zeros(kept_shape(x, dim), dtype=torch.float64, device=x.device),)
@@ -132,14 +134,14 @@ def noise(x, dim, to=None):
 
 
 def gradient(specs, gy):
-    """gx is gy, once for each element that was added: a view, no kernel."""
+    """gx is gy, repeated for each element that was added: a view, no kernel."""
     x, dim = specs["x"], specs["dim"]
     shape = [1 if i - x.ndim in dim else s for i, s in enumerate(x.shape)]
     return {"x": gy.reshape(shape).to(x.dtype).expand(x.shape)}
 
 
 def sharding(args, results):
-    """Any dimension: of one that is added up, each process has a part of the sum."""
+    """Any dimension: if it is a summed one, each process holds a part of the sum."""
     x, dim = args["x"], args["dim"]
     kept = [d for d in every_dim(x.ndim) if d not in dim]
     for d in every_dim(x.ndim):

@@ -1,4 +1,4 @@
-"""What a sum looks like in memory: dimensions that can be walked as one are merged."""
+"""The memory layout of a sum: dimensions that can be traversed as one are merged."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kernelwright.contract import TensorSpec, contiguous_strides
 class Reduction:
     """y[o, i] = sum over k < n of x[o * x_outer + k * x_n + i], for o < outer and i < inner.
 
-    Strides count elements; `inner` is contiguous in x. The result stands at
-    y[o * y_outer + i * y_inner].
+    Strides count elements; `inner` is contiguous in x. The result is stored at y[o * y_outer + i *
+    y_inner].
     """
 
     n: int
@@ -25,15 +25,15 @@ class Reduction:
 
     @property
     def kind(self) -> str:
-        """ "whole" (everything to one number), "rows" (contiguous ones), or "columns"."""
+        """ "whole" (all elements to one number), "rows" (contiguous rows), or "columns"."""
         if self.inner > 1 or self.x_n != 1:
             return "columns"
         return "whole" if self.outer == 1 else "rows"
 
 
 def reduction(x: TensorSpec, dim: tuple[int, ...]) -> Reduction | None:
-    """The sum over `dim` (negative) as a Reduction, or None where its dimensions merge to more
-    than one summed, or more than an outer and an inner kept one."""
+    """The sum over `dim` (negative) as a Reduction; None if the dimensions do not merge to one
+    summed dimension and at most one outer and one inner kept dimension."""
     kept_shape = tuple(s for i, s in enumerate(x.shape) if i - x.ndim not in dim)
     y_strides = iter(contiguous_strides(kept_shape))
     summed, kept = [], []
@@ -59,7 +59,7 @@ def reduction(x: TensorSpec, dim: tuple[int, ...]) -> Reduction | None:
 
 
 def _merge(dims: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Dimensions (size, x stride, y stride) ordered by stride, neighbours walked as one where
+    """Merges dimensions (size, x stride, y stride), ordered by stride, with their neighbours where
     both strides allow it."""
     merged: list[tuple[int, int, int]] = []
     for size, xs, ys in sorted(dims, key=lambda d: -d[1]):

@@ -8,8 +8,8 @@ from .spec import every_dim, kept_shape, result_dtype
 
 
 def manual(x, dim, to=None):
-    """Adds the second half to the first until one is left: each halving is a kernel and reads
-    from memory what the one before wrote: x twice in all, and x written once again."""
+    """Adds the second half to the first until one element is left. Each halving is one kernel that
+    reads the result of the previous one from memory: x is read twice and written once in total."""
     kept = [d for d in every_dim(x.ndim) if d not in dim]
     n = math.prod(x.shape[d] for d in dim)
     result = result_dtype(x, to)
@@ -26,5 +26,5 @@ def manual(x, dim, to=None):
 
 
 def native(x, dim, to=None):
-    # torch takes an empty dim for every dim
+    # in torch, an empty dim means all dimensions
     return torch.sum(x, dim, dtype=to) if dim else x.to(result_dtype(x, to), copy=True)

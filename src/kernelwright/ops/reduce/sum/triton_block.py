@@ -1,12 +1,12 @@
-"""A tile at a time, by programs that share the rows.
+"""One tile at a time, by programs that share the rows.
 
-Idea: a program walks along its rows a tile at a time and keeps a running sum for every place of
-the tile; one tl.sum at the end folds them. Few rows are split over several programs, whose
-partial sums the same kernel adds in a second launch.
-Traffic: x once and a few KiB.
-Against the CUDA ladder: the tile is all there is to choose; shuffles, vectors and unrolling are
-the compiler's.
-Limit: two launches for a whole tensor, and no say in how many loads are in flight.
+Idea: a program iterates over its rows one tile at a time and keeps a running sum for every position
+of the tile; one tl.sum at the end reduces them. A few long rows are split over several programs,
+whose partial sums the same kernel adds in a second launch.
+Traffic: x read once, and a few KiB.
+Compared with the CUDA rungs: only the tile size is chosen; shuffles, vectors and unrolling are left
+to the compiler.
+Limit: two launches for a whole tensor, and no control over the number of loads in flight.
 """
 
 import torch

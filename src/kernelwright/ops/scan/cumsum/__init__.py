@@ -10,7 +10,7 @@ from kernelwright.ops._out import written
 
 from . import heuristics, spec
 
-FEW_COLUMNS = 2048  # below: a copy with the dimension last costs less than idle multiprocessors
+FEW_COLUMNS = 2048  # below: a transposed copy costs less than idle multiprocessors
 
 
 def _lesson(name: str, idea: str, configs, **more) -> Rung:
@@ -23,7 +23,7 @@ def _pytorch(side: str, manual: str, compiled: bool = True) -> tuple[Rung, ...]:
     return (*found, Rung("compiled", "inductor", f"torch_rungs:native{side}", idea))[: 2 + compiled]
 
 
-#: How to scan, step by step: in the backward it is the same in the other direction.
+#: Teaching steps of a scan; in the backward they are the same in the opposite direction.
 LESSONS = (
     _lesson("serial", "one thread per row", heuristics.THREADS),
     _lesson("hillis_steele", "log2 n steps in shared memory", heuristics.BLOCKS),
@@ -32,7 +32,7 @@ LESSONS = (
 
 
 def _rungs(side: str = "") -> tuple[Rung, ...]:
-    """The ladder from the bottom up; that of the backward has no teaching steps."""
+    """The rungs from the slowest to the fastest; that of the backward has no teaching steps."""
     return (
         *_pytorch(side, "log2 n steps of doubling distance, one kernel each", compiled=not side),
         *(() if side else LESSONS),
@@ -53,7 +53,7 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
     )
 
 
-#: From a row that is one block's to a row that is the whole GPU's.
+#: From one block per row to the whole GPU per row.
 STEPS = (
     _lesson(
         "three_pass", "totals of tiles, their scan, the tiles: a second read", heuristics.TILES
@@ -211,7 +211,7 @@ def cumprod(
 
 
 def _scanned(input, dim, dtype) -> tuple[torch.Tensor, int]:
-    """The input in the dtype of the result, and the dimension counted from the last one, so that a
+    """The input in the dtype of the result, and the dimension counted from the end, so that a
     leading batch dimension does not change it."""
     arguments.tensor("input", input)
     span = max(input.ndim, 1)
@@ -228,6 +228,6 @@ def _scanned(input, dim, dtype) -> tuple[torch.Tensor, int]:
 
 
 def _copied_first(input, dim) -> bool:
-    """Whether the dimension is made the last one first, because there are too few other elements
-    beside it."""
+    """Whether the dimension is first moved to the end by a copy, because there are too few other
+    elements beside it."""
     return dim != -1 and input.numel() > 0 and input.numel() // input.shape[dim] < FEW_COLUMNS

@@ -99,7 +99,7 @@ def _tree(config, source, result, x, exclusive, reverse, starts=None):
 
 
 def _tree_plan(kernel, r, t, sources, result, words):
-    """`words` 32-bit words of a state."""
+    """`words` 32-bit words per state."""
     several = t.count > 1
     args = (*sources, "words", result, i64(r.n), i32(t.count), *map(i64, r.strides))
     launch = Launch(kernel, (r.rows * t.count, 1, 1), args, (t.block, 1, 1), overlaps=several)
@@ -110,7 +110,7 @@ def _tree_plan(kernel, r, t, sources, result, words):
 
 
 def _cleared(rung, launch, count):
-    """A launch after one that zeroes its words."""
+    """A launch, preceded by one that sets its words to zero."""
     clear = Launch(
         CudaKernel(_source(rung), f"scan_clear_words<{CLEAR}>"),
         (cdiv(count, CLEAR), 1, 1), ("words", i64(count)), (CLEAR, 1, 1),
@@ -138,7 +138,7 @@ def _columns_plan(kernel, config, c, args):
 
 
 def _between(t, dim, inner):
-    """Elements from one to the next along the dimension: rows may have a stride of their own."""
+    """Elements between neighbours along the dimension: rows may have a stride of their own."""
     return rows_of(t).strides[0] if dim == -2 else inner
 
 
@@ -180,7 +180,7 @@ def columns_product(gpu, config, x, dim):
 
 def _entries(planned, *more):
     """The entries of a rung's forward and backward, which differ in names and direction only.
-    `more`: which further arguments the rung reads."""
+    `more`: further arguments that the rung reads."""
 
     def forward(gpu, config, x, starts, dim, exclusive=False, reverse=False):
         given = {"starts": starts, "dim": dim}

@@ -1,10 +1,13 @@
-// A block per row: Blelloch's work-efficient scan in shared memory.
+// One block per row: Blelloch's work-efficient scan in shared memory.
 //
 // Idea: sums of pairs, of pairs of pairs, and so on up a tree (BLOCK * 2 leaves), then down again:
-// each node hands its left child what lies before it, its right child that and the left one's sum.
-// Traffic: that of `cuda_hillis_steele`. Over it: 2 additions for each element instead of
-// log2(BLOCK). A gap after every 32 words keeps a level's threads in different banks.
-// Limit: 2 log2(BLOCK) barriers, and half of the threads idle in each level but the lowest.
+// each node passes to its left child the sum of everything before it, and to its right child that
+// plus the left child's sum. A gap after every 32 words puts the threads of a level in different
+// banks.
+// Traffic: as `cuda_hillis_steele`.
+// Compared with `cuda_hillis_steele`: 2 additions per element instead of log2(BLOCK).
+// Limit: 2 log2(BLOCK) barriers; half of the threads or more are idle on each level except the
+// lowest.
 #include "positions.cuh"
 
 __device__ __forceinline__ int padded(int i) { return i + i / 32; }

@@ -1,12 +1,13 @@
-// A block per row: vectors in registers, one barrier a tile.
+// One block per row: vectors in registers, one barrier per tile.
 //
-// Idea: a thread adds up the 16-byte vectors that it holds, a warp scans the threads' totals by
-// shuffles, and one exchange through shared memory scans the warps'. The block walks along its row,
-// tile by tile, and carries the total in twice the digits.
-// Traffic: x once, y once. Over `cuda_warp`: VECS vectors of a thread in flight, and 5 shuffles
-// for a vector instead of an element.
-// Limit: a row is one block's: few long rows leave multiprocessors without work, and a tile's loads
-// wait for the tile before.
+// Idea: a thread adds up its 16-byte vectors, a warp scans the totals of its threads by shuffles,
+// and one exchange through shared memory scans those of the warps. The block iterates over its row
+// tile by tile and carries the total in a type of twice the precision.
+// Traffic: x read once, y written once.
+// Compared with `cuda_warp`: VECS vectors per thread in flight, and 5 shuffles per vector instead
+// of per element.
+// Limit: one block per row: a few long rows leave multiprocessors idle, and the loads of a tile
+// wait for the previous tile.
 #include "tile.cuh"
 
 template <template <typename, int, int, bool> class Stream, typename T, bool EXCLUSIVE,
@@ -23,7 +24,7 @@ __device__ __forceinline__ void scan_row(T *y, long long n, Rows... rows) {
           carried = Carried::apply(carried, kw::state_as<typename In::C>(total));
           return before;
         });
-    __syncthreads();  // the next tile writes what this one reads of other warps
+    __syncthreads();  // the next tile overwrites totals of other warps
   }
 }
 

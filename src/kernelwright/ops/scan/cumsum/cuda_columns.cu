@@ -1,17 +1,16 @@
-// Any dimension but the last: threads side by side along the contiguous one.
+// Any dimension except the last: threads along the contiguous one.
 //
-// Idea: a block is 32 columns wide and DOWN rows high; its threads take EACH consecutive rows of a
-// tile each, so that a warp always moves whole stretches of memory. A thread adds up its rows, the
-// totals of a column are scanned through shared memory, and the block carries them to its next tile
-// of rows.
-// Traffic: x once, y once. Over a transposed copy, which the other rungs would need: 2 accesses
-// instead of 6. Deterministic.
-// Limit: 32 columns are one block's, which walks down alone: few columns leave multiprocessors
-// idle.
+// Idea: a block is 32 columns wide and DOWN rows high; each thread has EACH consecutive rows of a
+// tile, so that a warp always moves contiguous memory. A thread adds up its rows, the totals of a
+// column are scanned through shared memory, and the block carries them to its next tile of rows.
+// Deterministic.
+// Traffic: x read once, y written once.
+// Compared with a transposed copy, which the other rungs would need: 2 accesses instead of 6.
+// Limit: one block processes 32 columns alone: few columns leave multiprocessors idle.
 #include "positions.cuh"
 
-// Grid: (tiles of columns, outer). Block: (32, DOWN). x has `inner` columns between the elements
-// of a scan.
+// Grid: (tiles of columns, outer). Block: (32, DOWN). The elements of a scan are `inner` elements
+// apart in x.
 template <template <typename> class Op, typename L, typename T, bool EXCLUSIVE, bool REVERSE,
           int DOWN, int EACH, typename State>
 __device__ __forceinline__ void scan_down(T *y, long long n, long long inner, const State &state) {

@@ -1,12 +1,12 @@
-// A block per row: Hillis and Steele's scan in shared memory.
+// One block per row: Hillis and Steele's scan in shared memory.
 //
-// Idea: step s adds to each element the one 2^s places before it; after log2(BLOCK) steps each
-// holds the sum of all before it. Two buffers take turns, so that a step needs one barrier. The
-// block walks along the row and carries the total of each tile to the next.
-// Traffic: x once, y once, coalesced. Over `cuda_serial`: log2 n steps instead of n, and BLOCK
-// threads for each row.
-// Limit: log2(BLOCK) additions for each element where one would do, each through shared memory
-// with a barrier.
+// Idea: step s adds to each element the one 2^s positions before it; after log2(BLOCK) steps each
+// holds the sum of all elements up to it. Two buffers alternate, so that a step needs one barrier.
+// The block iterates over the row and carries the total of each tile to the next.
+// Traffic: x read once, y written once, coalesced.
+// Compared with `cuda_serial`: log2 n steps instead of n, and BLOCK threads per row.
+// Limit: log2(BLOCK) additions per element where one would suffice, each through shared memory with
+// a barrier.
 #include "positions.cuh"
 
 template <typename T, bool EXCLUSIVE, bool REVERSE, int BLOCK>

@@ -1,11 +1,12 @@
 // One launch: a tile adds the totals of its predecessors, read one after another.
 //
-// Idea: a block publishes its tile's total at once, then adds those of the tiles before it, back to
+// Idea: a block first publishes its tile's total, then adds those of the tiles before it, back to
 // one that has published its running total, and publishes its own (decoupled look-back).
-// Traffic: x once, y once; some 16 bytes a tile stay in L2. Over `cuda_three_pass`: no second read,
-// and a block waits for the totals of its predecessors instead of for a launch.
-// Limit: the order of additions depends on which predecessors have published their running totals
-// in time: the last bit of a floating-point result may differ from run to run.
+// Traffic: x read once, y written once; some 16 bytes per tile stay in L2.
+// Compared with `cuda_three_pass`: no second read, and a block waits for the totals of its
+// predecessors instead of for a launch.
+// Limit: the order of additions depends on which predecessors have already published their running
+// totals: the last bit of a floating-point result may differ from run to run.
 #include <kw/launch.cuh>
 #include <kw/look_back.cuh>
 

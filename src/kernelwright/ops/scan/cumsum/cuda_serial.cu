@@ -1,9 +1,10 @@
 // One thread per row.
 //
 // Idea: the definition. A thread iterates along a row and writes its running total.
-// Traffic: x read once, y written once, but a warp's loads lie in 32 rows: a 32-byte sector for
-// each element, of which the next 7 elements find the rest in L1 if it is still there.
-// Limit: as many threads as rows, and each addition waits for the one before it.
+// Traffic: x read once, y written once; but a warp's loads are in 32 rows, one 32-byte sector per
+// element, which the next 7 elements find in L1 if it is still there.
+// Compared with `manual`: one pass instead of log2 n.
+// Limit: only as many threads as rows, and each addition waits for the previous one.
 #include "positions.cuh"
 
 template <typename T, bool EXCLUSIVE, bool REVERSE>

@@ -1,10 +1,12 @@
-// Many blocks per row, in three launches: totals of tiles, a scan of those, the tiles.
+// Many blocks per row, in three launches: totals of tiles, a scan of these, the tiles.
 //
-// Idea: reduce, then scan. scan_totals adds up each tile; one block per row scans the totals, in
-// order; scan_from then scans each tile from what comes before it.
-// Traffic: x twice, y once: three accesses where two would do. Over `cuda_block`: a row's tiles are
-// work for the whole GPU. Deterministic.
-// Limit: the second read, which only L2 could save, and which limits it to two thirds of a copy.
+// Idea: reduce, then scan. scan_totals adds up each tile; one block per row scans the totals in
+// order; scan_from then scans each tile, starting from the total of the tiles before it.
+// Deterministic.
+// Traffic: x read twice, y written once: three accesses where two would suffice.
+// Compared with `cuda_block`: the tiles of a row are distributed over the whole GPU.
+// Limit: the second read, which limits the rung to two thirds of the speed of a copy, unless L2
+// serves it.
 #include "tile.cuh"
 
 template <typename T, bool REVERSE, int WIDTH, int VECS, int BLOCK>
@@ -32,7 +34,7 @@ __global__ void __launch_bounds__(BLOCK)
   if (threadIdx.x == 0) totals[blockIdx.x] = total;
 }
 
-// In place: what comes before each tile of a row.
+// In place: the total before each tile of a row.
 template <typename C, int BLOCK>
 __global__ void __launch_bounds__(BLOCK) scan_of_totals(C *totals, long long tiles) {
   using Op = kw::Adding<C>;

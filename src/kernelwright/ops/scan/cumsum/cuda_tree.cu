@@ -1,12 +1,13 @@
 // One launch, deterministic: a tile always reads the same totals in the same order.
 //
-// Idea: what comes before a tile is the sum of the tiles before it in its group of 32, of the
-// groups before it in its group of 1,024 tiles, and of those groups. The last tile of a group
-// publishes the group's total. A warp polls 32 words of each level at once.
-// Traffic: x once, y once; some 16 bytes a tile stay in L2. Over `cuda_lookback`: no order of
-// additions depends on time, so the bits are always the same, and no chain of blocks forms: a
-// total is three reads away from the last tile that it counts.
-// Limit: DRAM, and for the last tiles of a launch the wait for those before them.
+// Idea: the total before a tile is the sum of the tiles before it in its group of 32, of the groups
+// before that in its group of 1,024 tiles, and of those groups. The last tile of a group publishes
+// the group's total. A warp polls 32 words of each level at once.
+// Traffic: x read once, y written once; some 16 bytes per tile stay in L2.
+// Compared with `cuda_lookback`: the order of additions does not depend on timing, so results are
+// bitwise identical, and there is no chain of blocks: three reads after a tile is done, its total
+// has reached all later tiles.
+// Limit: DRAM bandwidth, and the wait of a launch's last tiles for those before them.
 #include <kw/launch.cuh>
 #include <kw/look_back.cuh>
 
@@ -41,7 +42,7 @@ __device__ __forceinline__ void scan_of_tile(kw::StateWord *words, T *y, long lo
       });
 }
 
-// Words of a row: a state for each tile, each group of 32 and each of 1,024.
+// Words per row: a state for each tile, each group of 32 and each group of 1,024.
 template <typename State> __device__ __forceinline__ long long words_of_row(long long tiles) {
   return (tiles + tiles / 32 + tiles / 1024) * kw::kStateWords<State>;
 }

@@ -2,9 +2,10 @@
 //
 // Idea: five shuffles scan 32 elements without shared memory or a barrier. A warp iterates over its
 // row, 32 elements at a time, and carries the total.
-// Traffic: x once, y once, coalesced. Over `cuda_blelloch`: no barrier, so that the warps of a
-// multiprocessor do not wait for each other; many short rows fill the GPU.
-// Limit: a step of 32 elements waits for the one before it; long rows leave most warps unused.
+// Traffic: x read once, y written once, coalesced.
+// Compared with `cuda_blelloch`: no barrier, so that the warps of a multiprocessor do not wait for
+// each other; many short rows fill the GPU.
+// Limit: a step of 32 elements waits for the previous one; a few long rows leave most warps unused.
 #include "positions.cuh"
 
 template <typename T, bool EXCLUSIVE, bool REVERSE, int BLOCK>

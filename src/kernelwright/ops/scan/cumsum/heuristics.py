@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ DTYPES = (*EVERY, torch.int64)
 THREADS = ({"block": 128},)
 BLOCKS = ({"block": 256}, {"block": 512})
 WARPS = ({"block": 128}, {"block": 256})
-# vecs: 16-byte vectors of a thread
+# vecs: 16-byte vectors per thread
 TILES = (
     {"block": 256, "vecs": 4},
     {"block": 256, "vecs": 8},
     {"block": 128, "vecs": 4},
 )
-# a state of two doubles, and factors beside it
+# a state of two doubles, plus factors
 FACTOR_TILES = ({"block": 256, "vecs": 1}, {"block": 256, "vecs": 2})
 TRITON = ({"tile": 2048, "num_warps": 4}, {"tile": 4096, "num_warps": 8})
-# rows of threads, and rows of the tensor that a thread takes
+# rows of threads, and rows of the tensor per thread
 COLUMNS = ({"down": 8, "each": 8}, {"down": 16, "each": 8}, {"down": 32, "each": 4})
 
 
@@ -40,7 +40,7 @@ def fits_rows(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
         return f"{x.dtype} is not one of {', '.join(map(kind, DTYPES))}"
     if dim != -1:
         return f"dim {dim} is not the last"
-    smallest = 1024  # elements of the smallest tile of a row that has several
+    smallest = 1024  # elements of the smallest tile, if a row has several tiles
     r = rows_of(x)
     if r.rows * cdiv(r.n, smallest) > MAX_GRID:
         return f"{x.numel()} elements in {r.rows} rows are more than a grid has blocks for"
@@ -48,7 +48,7 @@ def fits_rows(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
 
 
 def fits_plain(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
-    """The teaching steps: running sums of a whole row."""
+    """Requirements of the teaching steps: running sums of whole rows."""
     if starts is not None:
         return "starts: sums of whole rows only"
     return fits_rows(gpu, dim, **tensors)
@@ -69,8 +69,8 @@ def fits_columns(gpu, dim, starts=None, exclusive=False, reverse=False, **tensor
 
 
 def choose_tile(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
-    """Large tiles where they fill the GPU several times over: a block that waits for others has as
-    many bytes on their way as registers hold, and 16-bit types take twice the registers."""
+    """Large tiles if they fill the GPU several times: a block that waits for others has as many
+    bytes in flight as fit in registers, and 16-bit types need twice the registers."""
     x = _main(tensors)
     if x.nbytes < 64 * 2**20:
         return TILES[2]
@@ -82,7 +82,7 @@ def choose_block(gpu, dim, starts=None, exclusive=False, reverse=False, **tensor
 
 
 def order(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
-    """Of the last dimension no rung is proven on a GPU yet."""
+    """For the last dimension no rung is proven on a GPU yet."""
     return ("cuda_columns",) if dim != -1 else ()
 
 
@@ -91,7 +91,7 @@ def order_product(gpu, dim, **tensors):
 
 
 def order_product_backward(gpu, dim, **tensors):
-    """None is proven on a GPU yet."""
+    """No rung: none is proven on a GPU yet."""
     return ()
 
 

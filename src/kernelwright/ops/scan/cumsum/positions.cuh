@@ -1,12 +1,13 @@
-// Rows as the kernels of this folder walk them: positions count in the scan's direction.
+// Positions of rows in the kernels of this folder, counted in the direction of the scan.
 #pragma once
 #include <kw/accumulate.cuh>
 #include <kw/scan.cuh>
 
 namespace kw {
 
-// What totals within a tile are added in, and what is carried from tile to tile: twice the digits,
-// so that a long row's running total keeps those of float.
+// The type in which totals are added within a tile, and that in which they are carried from tile to
+// tile: it has twice the precision, so that the running total of a long row is accurate to that of
+// float.
 template <typename T> struct Precision {
   using Local = float;
   using Carried = double;
@@ -35,22 +36,23 @@ template <typename T, typename L> __device__ __forceinline__ T stored(L x) {
     return from_float<T>(float(x));
 }
 
-// What a running state is the result of.
+// The result that corresponds to a running state.
 template <typename S> __device__ __forceinline__ S value_of(S x) { return x; }
 template <typename S> __device__ __forceinline__ S value_of(Segment<S> x) { return x.sum; }
-// The same before its own element is added; a segment's first has nothing before it.
+// The same without its own element; nothing precedes the first element of a segment.
 template <typename S> __device__ __forceinline__ S value_before(S x, S) { return x; }
 template <typename S> __device__ __forceinline__ S value_before(Segment<S> x, Segment<S> own) {
   return own.begins != S(0) ? S(0) : x.sum;
 }
 
-// Where position p of a row of n lies in memory.
+// The memory position of position p of a row of n.
 template <bool REVERSE> __device__ __forceinline__ long long place(long long p, long long n) {
   return REVERSE ? n - 1 - p : p;
 }
 
-// WIDTH elements from position p on, in the scan's order. WIDTH divides n if a vector may not end
-// past a row: backwards, or where another row follows; what lies past the end comes as 0.
+// WIDTH elements from position p on, in the order of the scan. WIDTH must divide n if a vector may
+// not extend past a row, that is, in reverse or if another row follows; elements past the end are
+// 0.
 template <bool REVERSE, int WIDTH, typename T>
 __device__ __forceinline__ Vec<T, WIDTH> load_positions(const T *row, long long p, long long n) {
   Vec<T, WIDTH> v{};

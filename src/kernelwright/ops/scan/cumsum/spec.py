@@ -1,9 +1,9 @@
-"""cumsum and cumprod: the maths. y_i = x_0 + ... + x_i along one dimension, or the product.
+"""cumsum and cumprod: the mathematics. y_i = x_0 + ... + x_i along one dimension, or the product.
 
-`exclusive` leaves x_i out, `reverse` runs from the end. Where `starts` is given, sums begin anew at
-each element that it marks, the first of a segment in either direction. The gradient of a running
-sum is the running sum of gy in the other direction. That of a running product needs no division:
-gx_i = y_{i-1} r_i with r_i = gy_i + x_{i+1} r_{i+1}, which holds for zeros too.
+`exclusive` omits x_i, `reverse` runs from the end. If `starts` is given, sums restart at each
+element that it marks, which is the first of a segment in either direction. The gradient of a
+running sum is the running sum of gy in the other direction. That of a running product needs no
+division: gx_i = y_{i-1} r_i with r_i = gy_i + x_{i+1} r_{i+1}, which is also valid for zeros.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ CASES = (
     case((16, 2048, 1024), torch.float32, use="bench", label="a middle dimension", dim=-2),
     case((2**28,), torch.int64, use="bench", dim=-1),
     case((2**28,), torch.float32, use="bench", dim=-1, segments=1000),
-    # exact: PyTorch's own sums of floats are too far off to compare with
+    # exact integers: the errors of PyTorch's own sums of floats are too large to compare with
     case((2**31 + 5,), torch.int64, use="big", dim=-1),
     case((2**17 + 1, 16384), torch.int64, use="big", dim=-1),
 )  # fmt: skip
@@ -82,8 +82,8 @@ CASES_PRODUCT = (
     ),
     case((2**17 + 1, 16384), torch.float32, use="big", dim=-1),
 )
-# With infinities a sum of products depends on how it is grouped: which gradients are infinite
-# and which NaN is left open (PyTorch's are NaN).
+# With infinities a sum of products depends on its grouping: which gradients are infinite and which
+# are NaN is not specified (PyTorch's are NaN).
 FLOATING_PRODUCT = tuple(
     c for c in CASES_PRODUCT if c.dtype.is_floating_point and c.values not in ("inf", "neginf_row")
 )
@@ -91,7 +91,7 @@ FLOATING = tuple(c for c in CASES if c.dtype.is_floating_point)
 
 
 def running(op, x, dim):
-    """Running totals by Hillis and Steele's steps: differentiable, and nothing is divided."""
+    """Running totals by Hillis and Steele's steps: differentiable, without divisions."""
     x, step = x.movedim(dim, -1), 1
     while step < x.shape[-1]:
         x = torch.cat((x[..., :step], op(x[..., :-step], x[..., step:])), -1)
@@ -100,7 +100,7 @@ def running(op, x, dim):
 
 
 def shifted(x, dim, first):
-    """x one place later along a dimension, `first` in front."""
+    """x moved one position further along a dimension, with `first` in front."""
     if x.shape[dim] == 0:
         return x
     kept = x.narrow(dim, 0, x.shape[dim] - 1)
@@ -108,7 +108,7 @@ def shifted(x, dim, first):
 
 
 def segmented(x, begins, dim):
-    """Running sums that begin anew where `begins`."""
+    """Running sums that restart where `begins`."""
     x, begins, step = x.movedim(dim, -1), begins.movedim(dim, -1), 1
     while step < x.shape[-1]:
         earlier = torch.where(begins[..., step:], 0.0, x[..., :-step])
@@ -125,7 +125,7 @@ def sums(x, starts, dim, exclusive, reverse, total):
     begins = starts
     if reverse:
         x = x.flip(dim)
-        if starts is not None:  # the first from the end of a segment: what follows it starts
+        if starts is not None:  # in reverse, the element before a first one begins a segment
             begins = shifted(starts.flip(dim), dim, False)
     y = total(x, begins, dim)
     if exclusive:
@@ -171,7 +171,7 @@ def _filled(c, name, device):
 
 
 def _starts(c, device):
-    """About `segments` first elements a row, at random places."""
+    """About `segments` first elements per row, at random positions."""
     many = c.param("segments")
     if many is None:
         return None
@@ -224,9 +224,9 @@ def cost(dim, starts=None, x=None, gy=None, **options):
 
 
 def noise(dim, starts=None, exclusive=False, reverse=False, x=None, gy=None):
-    """The rounding error of a tree of sums over what a result adds up: u sqrt(log2 n) ||x||
-    (Higham, Accuracy and Stability of Numerical Algorithms, 4.2, roundings taken as independent).
-    A float64 result is compared with a chain of sums, whose error is u ||all running sums||."""
+    """The rounding error of a tree sum over the elements of a result: u sqrt(log2 n) ||x|| (Higham,
+    Accuracy and Stability of Numerical Algorithms, 4.2, with independent rounding errors). A
+    float64 result is compared with a chain of sums, whose error is u ||all running sums||."""
     t, back = (x, reverse) if gy is None else (gy, not reverse)
     if not t.dtype.is_floating_point:
         return (torch.zeros(t.shape, dtype=torch.float64, device=t.device),)
@@ -248,7 +248,7 @@ def _unit(t):
 
 
 def product_noise(x, dim):
-    """Each of up to n roundings is relative to the product: u sqrt(n) |y|."""
+    """Up to n rounding errors, each relative to the product: u sqrt(n) |y|."""
     if not x.dtype.is_floating_point:
         return (torch.zeros(x.shape, dtype=torch.float64, device=x.device),)
     n = max(x.shape[dim] if x.ndim else 1, 1)
@@ -256,7 +256,7 @@ def product_noise(x, dim):
 
 
 def product_backward_noise(gy, x, y, dim):
-    """The terms of r, each a product of up to n factors: u sqrt(2 n) times their sizes' sum."""
+    """The terms of r are products of up to n factors: u sqrt(2 n) times the sum of their sizes."""
     n = max(x.shape[dim] if x.ndim else 1, 1)
     size = product_backward_reference(gy.double().abs(), x.double().abs(), y.double().abs(), dim)
     return (_unit(x) * (2 * n) ** 0.5 * size,)

@@ -1,8 +1,8 @@
-// What is scanned: how the operators of this folder make states of their arguments, and results of
-// states. Each has an operation in two precisions, Local and Carried, with the scalars L and C;
-// `load(k, p, n)` of the thread's k-th vector, at position p; `state(k, i)` of its element i;
-// `result(s, k, i)`; and `forget(k)` between two passes over the states, so that the compiler does
-// not keep them, unpacked, from one to the other.
+// The operators of this folder: how they make states from their arguments, and results from states.
+// Each has an operation in two precisions, Local and Carried, with the scalars L and C; `load(k, p,
+// n)` loads the thread's k-th vector, at position p; `state(k, i)` is the state of its element i;
+// `result(s, k, i)` its result; `forget(k)`, called between two passes over the states, prevents
+// the compiler from keeping them unpacked from one pass to the other.
 #pragma once
 #include <kw/row.cuh>
 
@@ -31,11 +31,11 @@ struct Plain {
 };
 template <typename T, int WIDTH, int VECS, bool REVERSE>
 using Sums = Plain<Adding, local_t<T>, T, WIDTH, VECS, REVERSE>;
-// Products overflow sooner in parts than as a whole: double has room for that.
+// Partial products may overflow where the whole product does not: double has enough range.
 template <typename T, int WIDTH, int VECS, bool REVERSE>
 using Products = Plain<Multiplying, carried_t<T>, T, WIDTH, VECS, REVERSE>;
 
-// Sums that begin anew where `starts` marks the first element of a segment.
+// Sums that restart where `starts` marks the first element of a segment.
 template <typename T, int WIDTH, int VECS, bool REVERSE> struct SegmentSums {
   using L = local_t<T>;
   using C = carried_t<T>;
@@ -49,7 +49,7 @@ template <typename T, int WIDTH, int VECS, bool REVERSE> struct SegmentSums {
   __device__ __forceinline__ void load(int k, long long p, long long n) {
     v[k] = load_positions<REVERSE, WIDTH>(x, p, n);
 #pragma unroll
-    for (int i = 0; i < WIDTH; ++i) {  // backwards, a segment begins where the next one starts
+    for (int i = 0; i < WIDTH; ++i) {  // in reverse, a segment begins where the next one starts
       const long long at = place<REVERSE>(p + i, n) + REVERSE;
       begins[k][i] = at >= 0 && at < n && starts[at];
     }
@@ -61,8 +61,8 @@ template <typename T, int WIDTH, int VECS, bool REVERSE> struct SegmentSums {
   __device__ __forceinline__ T result(Segment<L> s, int, int) const { return stored<T>(s.sum); }
 };
 
-// The gradient of a product's factors, without a division: gx_i = y_{i-1} r_i, where r_i = gy_i +
-// x_{i+1} r_{i+1} is a linear recurrence from the row's end.
+// The gradients of a product's factors, without a division: gx_i = y_{i-1} r_i, where r_i = gy_i +
+// x_{i+1} r_{i+1} is a linear recurrence from the end of the row.
 template <typename T, int WIDTH, int VECS, bool REVERSE> struct Factors {
   static_assert(REVERSE, "from the row's end");
   using L = carried_t<T>;

@@ -1,4 +1,4 @@
-// A block scans a tile: VECS vectors a thread, those of a warp side by side.
+// A block scans a tile: VECS vectors per thread, those of a warp contiguous.
 #pragma once
 #include "streams.cuh"
 
@@ -7,7 +7,7 @@ namespace kw {
 template <int WIDTH, int VECS, int BLOCK> constexpr int kTile = WIDTH * VECS * BLOCK;
 
 // Writes the results of the positions from `first` on. `before(total)`, which all threads call,
-// turns the tile's total into what comes before the tile.
+// takes the total of the tile and returns the total before the tile.
 template <bool EXCLUSIVE, bool REVERSE, int WIDTH, int VECS, int BLOCK, typename Stream, typename T,
           typename Before>
 __device__ __forceinline__ void scan_tile(Stream &in, T *y, long long first, long long n,

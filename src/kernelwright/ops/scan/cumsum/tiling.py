@@ -1,4 +1,4 @@
-"""How rows are laid over blocks: what plans and heuristics both compute."""
+"""How rows are distributed over blocks: shared by plans and heuristics."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 
 
 class Rows(NamedTuple):
-    """The rows of a call as kernels address them: strides of the inputs in elements, and how many
-    elements an access moves at once."""
+    """The rows of a call in the form in which kernels address them: strides of the inputs in
+    elements, and the number of elements that an access moves together."""
 
     rows: int
     n: int
@@ -19,8 +19,8 @@ class Rows(NamedTuple):
 
 
 def rows_of(*inputs: TensorSpec, reverse: bool = False) -> Rows:
-    """Of the last dimension. The width divides whatever separates the vectors of two rows and,
-    backwards, the row itself. Flags, the bytes of `starts`, are read one by one."""
+    """Rows along the last dimension. The width divides every distance between the vectors of two
+    rows and, in reverse, the row itself. Flags, the bytes of `starts`, are read one by one."""
     views = [rows_view(t.shape, t.strides) for t in inputs]
     rows, n, _ = views[0]
     strides = tuple(v[2] for v in views)
@@ -45,7 +45,7 @@ class Tiles(NamedTuple):
 
 
 def tiles_of(r: Rows, config: dict) -> Tiles:
-    """The config's tile; a smaller one where a row is shorter."""
+    """The config's tile; a smaller one if a row is shorter."""
     vectors = cdiv(r.n, r.width)
     block = min(config["block"], max(32, next_power_of_2(vectors)))
     vecs = min(config["vecs"], next_power_of_2(cdiv(vectors, block)))
@@ -53,8 +53,8 @@ def tiles_of(r: Rows, config: dict) -> Tiles:
 
 
 class Columns(NamedTuple):
-    """A dimension with `inner` neighbours beside it: element k of scan (o, i) lies at
-    (o * n + k) * stride + i."""
+    """A dimension with `inner` contiguous elements beside it: element k of scan (o, i) is at (o * n
+    + k) * stride + i."""
 
     outer: int
     n: int

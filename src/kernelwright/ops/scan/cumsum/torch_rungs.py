@@ -1,4 +1,4 @@
-"""cumsum and cumprod in PyTorch: steps that double what is summed, and PyTorch's own operators."""
+"""cumsum and cumprod in PyTorch: steps of doubling distance, and PyTorch's own operators."""
 
 import torch
 
@@ -15,7 +15,7 @@ def _doubling(x, begins, dim):
 
 
 def _own(x, begins, dim):
-    """PyTorch has no sums of segments."""
+    """PyTorch has no sums over segments."""
     return torch.cumsum(x, dim) if begins is None else segmented(x, begins, dim).contiguous()
 
 

@@ -1,8 +1,9 @@
 """A program per row, tile by tile, by Triton's own scan.
 
-Idea: tl.cumsum scans a tile in float64; the program walks along its row and carries the total.
-Traffic: x once, y once. Against the CUDA rungs: the shuffles and the exchange are the compiler's.
-Limit: a row is one program's, as in `cuda_block`.
+Idea: tl.cumsum scans a tile in float64; the program iterates over its row and carries the total.
+Traffic: x read once, y written once.
+Compared with the CUDA rungs: shuffles and the exchange are left to the compiler.
+Limit: one program per row, as in `cuda_block`.
 """
 
 import torch
@@ -37,7 +38,7 @@ def scan_row(
             i = n - 1 - p
         x = tl.load(x_ptr + i, mask=p < n, other=0).to(WIDE)
         y = x
-        if EXCLUSIVE:  # what lies one place before, within the tile
+        if EXCLUSIVE:  # the total one position before, within the tile
             before = i - 1
             if REVERSE:
                 before = i + 1

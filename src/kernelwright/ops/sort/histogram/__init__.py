@@ -1,5 +1,5 @@
-"""histc and bincount: how many elements lie in each bin, from an addition in L2 for each element to
-one in shared memory for each run."""
+"""histc and bincount: the number of elements in each bin, from one addition in L2 per element to
+one in shared memory per run."""
 
 from __future__ import annotations
 
@@ -67,21 +67,22 @@ def histc(
     *,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """How many elements lie in each of `bins` intervals of equal width, as torch.histc. Bins are
-    found in float64 and counts are exact; only the result is rounded to the input's dtype.
+    """The number of elements in each of `bins` intervals of equal width, as torch.histc. Bins are
+    computed in float64 and counts are exact; only the result is rounded to the input's dtype.
 
     Args:
         input: any shape; no gradient. Floating types, integers and bool have GPU rungs.
-        bins: how many; at least 1.
-        min, max: the ends. Elements outside, and NaNs, are not counted; max is in the last bin. If
-            both are equal, the smallest and the largest element, which the host waits for.
-        out: a tensor of shape (bins,), or an empty one, that the result is copied to.
+        bins: number of intervals; at least 1.
+        min, max: the ends of the range. Elements outside and NaNs are not counted; max belongs to
+            the last bin. If both are equal, the smallest and the largest element are used, for
+            which the host waits.
+        out: a tensor of shape (bins,), or an empty one, to which the result is copied.
 
     Returns:
-        A tensor of shape (bins,), of the input's dtype; int64 of integers and bool.
+        A tensor of shape (bins,), of the input's dtype; int64 for integers and bool.
 
     Raises:
-        TypeError: input is no tensor of real numbers.
+        TypeError: input is not a tensor of real numbers.
         ValueError: bins is less than 1, max is less than min, or an end is not finite.
     """
     _real(input)
@@ -103,18 +104,18 @@ def histc(
 
 
 def bincount(input: torch.Tensor, *, minlength: int = 0) -> torch.Tensor:
-    """How often each integer occurs, as torch.bincount without weights: sums of weights by number
-    are `index_add`'s. The host waits for the largest element, which decides the result's size.
+    """How often each integer occurs, as torch.bincount without weights; for weighted sums use
+    `index_add`. The host waits for the largest element, which determines the size of the result.
 
     Args:
-        input: integers that are not negative, of one dimension.
-        minlength: the least size of the result.
+        input: one-dimensional, integers that are not negative.
+        minlength: the minimum size of the result.
 
     Returns:
         int64 counts of 0, 1, ..., up to the largest element or minlength - 1.
 
     Raises:
-        TypeError: input is no tensor of integers.
+        TypeError: input is not a tensor of integers.
         ValueError: input has another number of dimensions or a negative element, or minlength is
             negative.
     """

@@ -1,4 +1,4 @@
-// What a histogram's kernels share: an element's bin, and a walk over all elements.
+// Shared by the kernels of a histogram: the bin of an element, and a loop over all elements.
 #pragma once
 #include <kw/vec.cuh>
 
@@ -8,7 +8,7 @@ template <typename T> __device__ __forceinline__ double as_double(T x) { return 
 __device__ __forceinline__ double as_double(__half x) { return double(to_float(x)); }
 __device__ __forceinline__ double as_double(__nv_bfloat16 x) { return double(to_float(x)); }
 
-// Intervals of equal width between two ends, in float64: float32 would round elements across them.
+// Intervals of equal width, in float64: in float32, rounding would move elements across their ends.
 struct Bins {
   double low, high, scale;
   int count;
@@ -16,7 +16,7 @@ struct Bins {
   __device__ __forceinline__ Bins(double low, double high, int count)
       : low(low), high(high), scale(count / (high - low)), count(count) {}
 
-  // -1 of an element that is in none, a NaN among them.
+  // -1 for an element that is in no bin, including NaN.
   template <typename T> __device__ __forceinline__ int operator()(T x) const {
     const double at = as_double(x);
     if (!(at >= low && at <= high)) return -1;
@@ -24,7 +24,7 @@ struct Bins {
   }
 };
 
-// `use(x)` of this thread's share of n elements: vectors of WIDTH, VECS of them on their way.
+// Calls `use(x)` for this thread's part of n elements: vectors of WIDTH, VECS of them in flight.
 template <int WIDTH, int VECS, int BLOCK, typename T, typename Use>
 __device__ __forceinline__ void for_each_element(const T *x, long long n, const Use &use) {
   const long long step = (long long)gridDim.x * (BLOCK * VECS);
@@ -40,7 +40,7 @@ __device__ __forceinline__ void for_each_element(const T *x, long long n, const 
 #pragma unroll
         for (int j = 0; j < WIDTH; ++j) use(v[k][j]);
   }
-  const long long rest = vectors * WIDTH + threadIdx.x;  // fewer than WIDTH
+  const long long rest = vectors * WIDTH + threadIdx.x;  // fewer than WIDTH elements
   if (blockIdx.x == 0 && rest < n) use(x[rest]);
 }
 

@@ -1,4 +1,4 @@
-// Counts of zero, before kernels add to them.
+// Sets counts to zero before kernels add to them.
 #include <kw/launch.cuh>
 
 template <int BLOCK> __global__ void histogram_clear(unsigned long long *counts, int bins) {

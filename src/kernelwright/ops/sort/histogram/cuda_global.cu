@@ -1,9 +1,10 @@
-// An atomic addition in global memory for each element.
+// One atomic addition in global memory per element.
 //
-// Idea: a thread finds an element's bin and adds 1 to its count, in L2.
-// Traffic: x read once; the counts stay in L2. Over `native`: no tensor of bins, and none of ones.
-// Limit: additions to the same count follow each other: few bins, or many equal elements, and L2
-// takes one at a time.
+// Idea: a thread computes an element's bin and adds 1 to its count, in L2.
+// Traffic: x read once; the counts stay in L2.
+// Compared with `native`: no tensor of bins and no tensor of ones.
+// Limit: additions to the same count are serialized in L2, which is slow with few bins or many
+// equal elements.
 #include <kw/launch.cuh>
 
 #include "bins.cuh"

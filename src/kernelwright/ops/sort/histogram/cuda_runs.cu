@@ -1,10 +1,12 @@
-// Counts of a few warps in shared memory, and one addition for a run of elements in the same bin.
+// Counts of a few warps in shared memory, and one addition per run of elements in the same bin.
 //
-// Idea: a thread keeps the bin of its last element and how many it has seen of it; only another bin
-// makes an addition. Warps have several copies of the counts among them, so that fewer meet.
-// Traffic: x read once. Over `cuda_global`: L2 sees one addition for each block and bin, and equal
-// elements, which came one after another, cost no addition at all.
-// Limit: a branch for each element, taken by lanes at different times; copies that fit.
+// Idea: a thread keeps the bin of its last element and the length of the current run, and adds only
+// when the bin changes. The warps of a block share several copies of the counts, which reduces
+// conflicts.
+// Traffic: x read once.
+// Compared with `cuda_global`: L2 performs one addition per block and bin, and equal elements,
+// whose additions were serialized, need none.
+// Limit: one divergent branch per element; the number of copies that fit in shared memory.
 #include <kw/launch.cuh>
 
 #include "bins.cuh"

@@ -1,10 +1,12 @@
-// Counts of a block in shared memory, added to those of all at its end.
+// Counts of a block in shared memory, added to the total counts at its end.
 //
-// Idea: few blocks, each with counts of its own, for many elements. An addition of 1 whose result
-// is not used is an instruction of its own: lanes of a warp with the same bin add once, together.
-// Traffic: x read once. Over `cuda_runs`: no copies, and no thread waits for its run to end: the
-// hardware combines equal elements as they come.
-// Limit: DRAM for 32-bit elements, conversions to float64 for smaller ones; counts that fit.
+// Idea: few blocks, each with its own counts, for many elements. There is a special instruction for
+// an addition of 1 whose result is not used: lanes of a warp with the same bin add once, together.
+// Traffic: x read once.
+// Compared with `cuda_runs`: no copies, and no branches for runs: the hardware combines equal
+// elements.
+// Limit: DRAM bandwidth for 32-bit elements, conversions to float64 for smaller ones; counts must
+// fit in shared memory.
 #include <kw/launch.cuh>
 
 #include "bins.cuh"

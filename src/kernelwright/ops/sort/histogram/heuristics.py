@@ -1,11 +1,11 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
 from kernelwright.contract.arithmetic import next_power_of_2
 from kernelwright.contract.eligibility import kind, log2
 
-#: The C++ type of each dtype that is counted.
+#: The C++ type of each supported dtype.
 CTYPE = {
     "float64": "double",
     "float32": "float",
@@ -18,11 +18,11 @@ CTYPE = {
     "uint8": "unsigned char",
     "bool": "bool",
 }
-SHARED = 48 * 1024  # bytes of counts that leave room for several blocks of a multiprocessor
+SHARED = 48 * 1024  # bytes of counts that leave room for several blocks per multiprocessor
 
 MOST = 2**31 - 1  # bins
 
-# vecs: 16-byte vectors of a thread on their way
+# vecs: 16-byte vectors that a thread has in flight
 GLOBAL = ({"block": 256, "vecs": 2},)
 COUNTS = ({"block": 512, "vecs": 2}, {"block": 256, "vecs": 4})
 
@@ -42,7 +42,7 @@ def fits_shared(gpu, x, bins, low, high):
 
 
 def order(gpu, **specs):
-    """None has a proof from a GPU yet."""
+    """No rung: none is proven on a GPU yet."""
     return ()
 
 

@@ -1,9 +1,9 @@
-"""histc: the maths. How many elements lie in each of `bins` intervals of equal width.
+"""histc: the mathematics. The number of elements in each of `bins` intervals of equal width.
 
     place = (x - min) * (bins / (max - min)), in float64; an element counts for bin floor(place).
 
-Elements below min or above max count for none, nor does a NaN; max itself is in the last bin.
-Counts are int64. Integers are counted each for itself where max - min = bins: that is bincount.
+Elements below min or above max are not counted, nor is NaN; max itself belongs to the last bin.
+Counts are int64. If max - min = bins, each integer has its own bin: that is bincount.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CASES = (
 
 
 def bins_of(x, bins, low, high):
-    """Each element's bin, flat; `bins` where it is in none."""
+    """The bin of each element, flat; `bins` for an element that is in none."""
     x = x.reshape(-1).double()
     place = (x - low) * (bins / (high - low))
     inside = (x >= low) & (x <= high)
@@ -68,7 +68,7 @@ def inputs(c, device):
 
 
 def every_element_counts_once(args, results):
-    """As many as lie in the range."""
+    """The counts add up to the number of elements in the range."""
     x = args["x"].double()
     inside = int(((x >= args["low"]) & (x <= args["high"])).sum())
     counted = int(results[0].sum())

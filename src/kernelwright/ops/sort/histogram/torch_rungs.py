@@ -6,14 +6,14 @@ from .spec import bins_of
 
 
 def manual(x, bins, low, high):
-    """Bins in order: where each begins is one search."""
+    """Sorts the bins; one search then finds where each begins."""
     found = bins_of(x, bins, low, high).sort().values
     starts = torch.searchsorted(found, torch.arange(bins + 1, device=x.device))
     return starts.diff()
 
 
 def native(x, bins, low, high):
-    """PyTorch's histc counts in the input's dtype, in which float32 stops at 2^24, and its bincount
+    """PyTorch's histc counts in the input's dtype, and float32 counts stop at 2^24; its bincount
     waits for the GPU."""
     found = bins_of(x, bins, low, high)
     counts = torch.zeros(bins + 1, dtype=torch.int64, device=x.device)

@@ -107,22 +107,23 @@ def sort(
     stable: bool = True,
     out: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> Sorted:
-    """The elements along a dimension in order, and where they were, as torch.sort.
+    """The elements along a dimension in order, and their former positions, as torch.sort.
 
     Args:
-        input: any shape. Floating types, integers and bool have GPU rungs; PyTorch serves the rest.
+        input: any shape. Floating types, integers and bool have GPU rungs; other dtypes use
+            PyTorch's kernels.
         dim: the dimension.
         descending: from the largest to the smallest.
-        stable: equal elements keep their order whether it is asked for or not.
-        out: two tensors of the results' shape, or empty ones, that values and indices are copied
-            to; a gradient is not possible then.
+        stable: accepted for compatibility; equal elements always keep their order.
+        out: two tensors of the results' shape, or empty ones, to which values and indices are
+            copied; no gradient is possible with them.
 
     Returns:
-        (values, indices), both of the input's shape; `out` where it is given. A NaN is greater than
-        any number, and -0.0 equals 0.0.
+        (values, indices), both of the input's shape; `out` if it is given. NaN is greater than any
+            number, and -0.0 equals 0.0.
 
     Raises:
-        TypeError: input is no tensor.
+        TypeError: input is not a tensor.
         IndexError: dim is out of range.
     """
     span = _span(input, dim)
@@ -142,20 +143,21 @@ def sort(
 def argsort(
     input: torch.Tensor, dim: int = -1, descending: bool = False, *, stable: bool = True
 ) -> torch.Tensor:
-    """Where the elements along a dimension are, in order, as torch.argsort: `sort`'s indices,
-    without its values.
+    """The positions of the elements along a dimension, in order, as torch.argsort: the indices of
+    `sort` without its values.
 
     Args:
-        input: any shape. Floating types, integers and bool have GPU rungs; PyTorch serves the rest.
+        input: any shape. Floating types, integers and bool have GPU rungs; other dtypes use
+            PyTorch's kernels.
         dim: the dimension.
         descending: from the largest to the smallest.
-        stable: equal elements keep their order whether it is asked for or not.
+        stable: accepted for compatibility; equal elements always keep their order.
 
     Returns:
         int64 indices of the input's shape.
 
     Raises:
-        TypeError: input is no tensor.
+        TypeError: input is not a tensor.
         IndexError: dim is out of range.
     """
     span = _span(input, dim)
@@ -168,19 +170,21 @@ def argsort(
 
 
 def msort(input: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
-    """The elements along the first dimension in ascending order, as torch.msort: `sort`'s values,
-    without its indices. Where the input requires a gradient, which needs them, it is `sort`.
+    """The elements along the first dimension in ascending order, as torch.msort: the values of
+    `sort` without its indices. If the input requires a gradient, which needs the indices, `sort` is
+    used.
 
     Args:
-        input: any shape. Floating types, integers and bool have GPU rungs; PyTorch serves the rest.
-        out: a tensor of the input's shape, or an empty one, that the result is copied to; a
-            gradient is not possible then.
+        input: any shape. Floating types, integers and bool have GPU rungs; other dtypes use
+            PyTorch's kernels.
+        out: a tensor of the input's shape, or an empty one, to which the result is copied; no
+            gradient is possible with it.
 
     Returns:
-        A tensor of the input's shape; `out` where it is given.
+        A tensor of the input's shape; `out` if it is given.
 
     Raises:
-        TypeError: input is no tensor.
+        TypeError: input is not a tensor.
     """
     arguments.tensor("input", input)
     if torch.is_grad_enabled() and input.requires_grad:
@@ -193,10 +197,10 @@ def msort(input: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tens
 
 
 def _span(input: torch.Tensor, dim: int) -> int:
-    """How many dimensions there are to choose from.
+    """The number of dimensions from which `dim` selects one.
 
     Raises:
-        TypeError, IndexError: as `sort` says.
+        TypeError, IndexError: as in `sort`.
     """
     arguments.tensor("input", input)
     span = max(input.ndim, 1)

@@ -27,7 +27,7 @@ CLEAR = 256  # threads that clear words
 COUNT = 512  # threads that count digits
 SCAN = 1024  # threads that scan counts
 
-#: The integer that has an element's bits.
+#: The unsigned integer type for the bits of an element, by its size.
 BITS = {2: "unsigned short", 4: "unsigned"}
 
 
@@ -61,7 +61,7 @@ def _bitonic(config, x, descending, values, indices):
 
 def radix(gpu, config, x, descending=False):
     r, t = rows_of(x), tiles_of(x, config)
-    several = cdiv(t.count * r.rows, 4 * gpu.sms)  # tiles of a part
+    several = cdiv(t.count * r.rows, 4 * gpu.sms)  # tiles per part
     parts = cdiv(t.count, several)
     where = (i32(parts), i64(several * t.size))
     name = f"radix_scatter<{CTYPE[x.dtype]}, true, {_shape(config)}>"
@@ -103,7 +103,7 @@ def _onesweep(gpu, config, x, descending, values, indices):
     passes, between = _passes(x, values, indices)
     counts, states = r.rows * x.itemsize * DIGITS, r.rows * t.count * DIGITS
     word, of_word = ("unsigned", 1) if r.n < SHORT else ("unsigned long long", 2)
-    each = 32 // x.itemsize  # loads of a thread in flight
+    each = 32 // x.itemsize  # loads that a thread has in flight
     parts = max(1, min(cdiv(r.n, each * COUNT), cdiv(4 * gpu.sms, r.rows)))
     clear = Launch(
         CudaKernel(_source("onesweep"), f"sort_clear<{CLEAR}>"),
@@ -144,8 +144,8 @@ def _onesweep(gpu, config, x, descending, values, indices):
 
 
 class Pass(NamedTuple):
-    """One digit: where keys and places come from, `stride` elements from row to row, and where they
-    go: `places` to 32-bit places, or in the last pass to `indices`."""
+    """The pass for one digit: where keys and positions are read, with `stride` elements between
+    rows, and where they are written: `places` for 32-bit positions, `indices` in the last pass."""
 
     number: int
     keys: str
@@ -156,8 +156,8 @@ class Pass(NamedTuple):
 def _passes(
     x: TensorSpec, values: str | None, indices: str | None
 ) -> tuple[list[Pass], dict[str, Scratch]]:
-    """From the lowest digit to the highest, and what lies between them: scratch, and the results,
-    whose memory is free until the last pass fills it."""
+    """The passes from the lowest digit to the highest, and the buffers between them: scratch
+    memory, and the results, whose memory is free until the last pass."""
     r, count, scratch = rows_of(x), x.itemsize, {}
     if count > 1:
         scratch["keys"] = Scratch(TensorSpec.contiguous((x.numel(),), x.dtype))
@@ -183,7 +183,8 @@ def _words(count: int, zero: bool = False) -> Scratch:
 
 
 def _shape(config: dict) -> str:
-    """Template arguments: `resident` blocks of a multiprocessor are what registers are for."""
+    """Template arguments; registers are limited such that `resident` blocks fit on a
+    multiprocessor."""
     shape = (config["items"], config["block"], config["resident"])
     return ", ".join((boolean(config["match"]), *map(str, shape)))
 

@@ -1,10 +1,12 @@
 // A block sorts its rows in shared memory by a bitonic network.
 //
-// Idea: an element's order and its place make a key that is no other's, so that a network, which is
-// not stable, sorts stably. It compares pairs at distance 1, then 2 and 1, then 4, 2 and 1, and so
-// on. A warp has 64 neighbours: pairs up to 32 apart are its own, and need no barrier.
-// Traffic: x read once, a second time through L1, results written once: the minimum.
-// Over `native`: rows are not numbered, nor moved through memory once per digit.
+// Idea: an element's order and its position form a unique key, so that a network, which is not
+// stable, sorts stably. It compares pairs at distance 1, then 2 and 1, then 4, 2 and 1, and so on.
+// A warp processes 64 adjacent keys: pairs at distances up to 32 stay within it and need no
+// barrier.
+// Traffic: x read once, a second time from L1; results written once: the minimum.
+// Compared with `native`: rows need no additional row numbers, and do not go through memory once
+// per digit.
 // Limit: log2(n)^2 / 2 steps through shared memory, and rows that fit in it.
 #include "order.cuh"
 
@@ -17,7 +19,7 @@ template <typename U> struct Entry {
 };
 
 // `size`: a power of two that holds a row; a block has max(size, 2 * BLOCK) / size rows. Results
-// that are not wanted are null.
+// that are not needed are null.
 template <typename T, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     sort_bitonic(const kw::bits_t<T> *x, kw::bits_t<T> *values, long long *indices, long long rows,
@@ -30,7 +32,7 @@ __global__ void __launch_bounds__(BLOCK)
   for (int i = threadIdx.x; i < count; i += BLOCK) {
     const long long row = first + (i >> shift);
     const unsigned place = i & (size - 1);
-    const bool inside = row < rows && place < n;  // others go behind a row's elements
+    const bool inside = row < rows && place < n;  // others are sorted after a row's elements
     entries[i] = {inside ? kw::order_of<T>(x[row * stride + place], descending) : U(~U(0)), place};
   }
   int last = size;

@@ -1,12 +1,15 @@
-// A launch per digit: a tile learns from the tiles before it where its elements go.
+// One launch per digit: a tile computes from the tiles before it where its elements go.
 //
-// Idea: one read of x counts all digits of all passes, which says where each digit's elements
-// begin. In a pass a block ranks a tile in shared memory, publishes its counts, adds up those of
-// the tiles before it (decoupled look-back, chain.cuh), and writes its elements digit by digit.
-// Traffic: x once for all counts; then each pass reads and writes keys and 32-bit places once. The
-// first pass numbers the places, the last one widens them. Over `cuda_radix`: keys are read once in
-// a pass, not twice, and a digit takes one launch, not three.
-// Limit: DRAM, and ranking: eight votes for each element, and about six accesses of shared memory.
+// Idea: one read of x counts the digits of all passes, which gives the position of each digit's
+// first element. In a pass a block ranks a tile in shared memory, publishes its counts, adds up
+// those of the tiles before it (decoupled look-back, chain.cuh), and writes its elements digit by
+// digit.
+// Traffic: x read once for all counts; each pass reads and writes keys and 32-bit positions once.
+// The first pass generates the positions, the last one converts them to 64 bits.
+// Compared with `cuda_radix`: keys are read once per pass instead of twice; one launch per digit
+// instead of three.
+// Limit: DRAM bandwidth, and ranking: eight votes and about six accesses to shared memory per
+// element.
 #include <kw/last_block.cuh>
 #include <kw/launch.cuh>
 
@@ -20,7 +23,7 @@ __global__ void sort_clear(unsigned *counts, long long many, unsigned *words, lo
   if (i < more) words[i] = 0;
 }
 
-// counts[row][pass][digit]: how many elements have a smaller digit. `parts` blocks share a row.
+// counts[row][pass][digit]: number of elements with a smaller digit. `parts` blocks share a row.
 template <typename T, int EACH, int BLOCK>
 __global__ void __launch_bounds__(BLOCK, 2048 / BLOCK)
     sort_histogram(const kw::bits_t<T> *x, unsigned *counts, unsigned *arrived, long long n,
@@ -64,7 +67,8 @@ __global__ void __launch_bounds__(BLOCK, 2048 / BLOCK)
   }
 }
 
-// A tile from `keys` and `places` to a row's; `before` is where each digit's elements begin.
+// Sorts a tile from `keys` and `places` into a row; `before`: the position of each digit's first
+// element.
 template <bool FULL, bool PREFETCH, typename Tile, typename U, typename Word>
 __device__ __forceinline__ void sweep(Tile &tile, const kw::Chain<Word> &chain, const U *keys,
                                       const unsigned *places, U *keys_out, unsigned *places_out,
@@ -85,8 +89,9 @@ __device__ __forceinline__ void sweep(Tile &tile, const kw::Chain<Word> &chain, 
   tile.template write<FULL>(keys_out, places_out, indices, count, pass, descending);
 }
 
-// Tiles are numbered in the order in which blocks start: none waits for one that has not. The last
-// one resets `ticket`. Without `places` they are numbered; `indices` is written by the last pass.
+// Tiles are numbered in the order in which blocks start, so that none waits for one that has not
+// started. The last block resets `ticket`. Without `places`, positions are generated; the last pass
+// writes `indices`.
 template <typename T, bool PAIRS, typename Word, bool PREFETCH, bool MATCH, int ITEMS, int BLOCK,
           int RESIDENT>
 __global__ void __launch_bounds__(BLOCK, RESIDENT)

@@ -1,12 +1,13 @@
 // Three launches per digit, the lowest first: count, scan, scatter.
 //
-// Idea: a stable sort by each digit, from the last to the first, is a sort. A block has a part of a
-// row, tile by tile. radix_count counts its digits; one block per row scans the counts, by digit,
-// then by part, which says where each part's elements of each digit begin; radix_scatter ranks each
-// tile in shared memory and writes its elements there, side by side where their digits are equal.
-// Traffic: in each pass keys twice, places once, both written once. Over `cuda_bitonic`: rows of
-// any length, and as many passes as an element has bytes.
-// Limit: the second read of the keys, and three launches that wait for each other.
+// Idea: stable sorts by each digit, from the lowest to the highest, sort the whole keys. A block
+// processes a part of a row, tile by tile. radix_count counts its digits; one block per row scans
+// the counts, by digit and then by part, which gives the position of each part's first element of
+// each digit; radix_scatter ranks each tile in shared memory and writes elements with equal digits
+// contiguously.
+// Traffic: in each pass keys read twice, positions once, both written once.
+// Compared with `cuda_bitonic`: rows of any length, and as many passes as an element has bytes.
+// Limit: the second read of the keys, and three dependent launches.
 #include "tile.cuh"
 
 // counts[row][digit][part]
@@ -27,7 +28,7 @@ __global__ void __launch_bounds__(BLOCK)
     counts[(row * kw::kDigits + threadIdx.x) * parts + part] = seen[threadIdx.x];
 }
 
-// In place: what comes before each of a row's counts.
+// In place: the sum of the counts before each of a row's counts.
 template <int BLOCK>
 __global__ void __launch_bounds__(BLOCK) radix_scan(unsigned *counts, long long many) {
   using Op = kw::Adding<unsigned>;
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(BLOCK) radix_scan(unsigned *counts, long long 
   }
 }
 
-// Without `places` they are numbered; `indices` is written by the last pass.
+// Without `places`, positions are generated; the last pass writes `indices`.
 template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK, int RESIDENT>
 __global__ void __launch_bounds__(BLOCK, RESIDENT)
     radix_scatter(const kw::bits_t<T> *keys, const unsigned *places, kw::bits_t<T> *keys_out,
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT)
   extern __shared__ uint4 dynamic_shared[];
   Tile &tile = *reinterpret_cast<Tile *>(dynamic_shared);
   const long long row = blockIdx.x / parts, part = blockIdx.x % parts;
-  unsigned base = 0;  // where the next element of digit threadIdx.x goes
+  unsigned base = 0;  // the position of the next element of digit threadIdx.x
   if (threadIdx.x < kw::kDigits) base = counts[(row * kw::kDigits + threadIdx.x) * parts + part];
   const long long last = min(n, (part + 1) * length);
   for (long long first = part * length; first < last; first += Tile::SIZE) {

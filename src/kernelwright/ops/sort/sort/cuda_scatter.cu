@@ -1,10 +1,10 @@
-// The gradient: each element's goes back to where the element was.
+// The gradient: each one is written to the former position of its element.
 //
-// Idea: a thread takes a place of the sorted row and writes its gradient where `indices` says: a
-// permutation, so that every element is written, and none twice.
-// Traffic: gradients and indices read once, gradients written once, each in a sector of its own.
-// Over `native`: no zeros first.
-// Limit: 32 bytes moved for each element that lies alone in its sector.
+// Idea: a thread processes a position of the sorted row and writes its gradient to the position in
+// `indices`. This is a permutation, so that every element is written exactly once.
+// Traffic: gradients and indices read once, gradients written once, each to a separate sector.
+// Compared with `native`: the result is not first filled with zeros.
+// Limit: 32 bytes are moved for each element that is alone in its sector.
 template <typename U, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     sort_bwd_scatter(const U *gvalues, const long long *indices, U *gx, long long count,

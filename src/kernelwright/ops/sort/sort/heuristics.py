@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from kernelwright.contract.eligibility import kind, unsupported_dtype
 
 from .tiling import CTYPE, network_of, rows_of
 
-LONGEST_BITONIC = 2048  # elements of a row that a block sorts in shared memory
-LONGEST = 2**32 - 1  # elements of a row whose places fit 32 bits
-SHORT_ROWS, LONG_ROWS = 256, 32768  # up to and from where ours are dispatched
+LONGEST_BITONIC = 2048  # longest row that a block sorts in shared memory
+LONGEST = 2**32 - 1  # longest row whose positions fit in 32 bits
+SHORT_ROWS, LONG_ROWS = 256, 32768  # our rungs are dispatched for rows up to and from these lengths
 MAX_GRID = 2**31 - 1
 
 BITONIC = ({"block": 256}, {"block": 128}, {"block": 512})
-# items: elements of a thread; resident: blocks of a multiprocessor; match: one instruction for the
-# lanes of a digit, not eight votes; prefetch: places to L2 before they are needed
+# items: elements per thread; resident: blocks per multiprocessor; match: one instruction for the
+# lanes with the same digit instead of eight votes; prefetch: positions are loaded to L2 in advance
 TILES = (
     {"block": 384, "items": 20, "resident": 2, "match": False, "prefetch": True},
     {"block": 384, "items": 20, "resident": 2, "match": True, "prefetch": False},
@@ -39,7 +39,7 @@ def fits_bitonic(gpu, x, descending=False):
 
 
 def choose_bitonic(gpu, x, descending=False):
-    """Small blocks: more of them are between two barriers at different places."""
+    """Small blocks: more of them fit, and they wait at different barriers."""
     return BITONIC[1]
 
 
@@ -63,12 +63,13 @@ def fits_backward(gpu, gvalues, indices):
 
 
 def order(gpu, x, descending=False):
-    """cuda_onesweep has no proof from a GPU yet where it sorts indices, too."""
+    """Without cuda_onesweep, which has no proof from a GPU yet if it also sorts indices."""
     return ("cuda_bitonic",) if rows_of(x).n <= SHORT_ROWS else ()
 
 
 def order_values(gpu, x, descending=False):
-    """Rows between the two are PyTorch's: a network has too many steps, a tile too few elements."""
+    """Rows of lengths in between use PyTorch's sort: a network has too many steps, a tile too few
+    elements."""
     n = rows_of(x).n
     if n <= SHORT_ROWS:
         return ("cuda_bitonic",)

@@ -1,6 +1,6 @@
 // Elements of any type as unsigned integers of their size, in the order of PyTorch's sort: -0.0
-// equals 0.0, all NaNs are equal and greater than any number. Kernels move the bits of an element,
-// and look at its order only where they compare, so that zeros and NaNs arrive as they were.
+// equals 0.0; all NaNs are equal and greater than any number. Kernels move the original bits of an
+// element and convert them only for comparisons, so that zeros and NaNs are unchanged.
 #pragma once
 #include <kw/types.cuh>
 
@@ -28,15 +28,15 @@ template <typename T> using signed_t = typename BitsOf<sizeof(T)>::with_sign;
 
 template <typename U> constexpr U kSign = U(U(1) << (8 * sizeof(U) - 1));
 
-// The bits of infinity; 0 of integers.
+// The bits of infinity; 0 for integers.
 template <typename T> constexpr bits_t<T> kInfinity = 0;
 template <> constexpr unsigned short kInfinity<__half> = 0x7c00;
 template <> constexpr unsigned short kInfinity<__nv_bfloat16> = 0x7f80;
 template <> constexpr unsigned kInfinity<float> = 0x7f800000u;
 template <> constexpr unsigned long long kInfinity<double> = 0x7ff0000000000000ull;
 
-// The bits of a number with its zero positive, its NaN the one of all bits but the sign. In single
-// precision an addition of 0 does both: CUDA's only NaN result is 0x7fffffff.
+// The bits of a number where zero is positive and NaN has all bits set except the sign. In single
+// precision an addition of 0 does both: the only NaN that CUDA's arithmetic returns is 0x7fffffff.
 template <typename T> __device__ __forceinline__ bits_t<T> canonical(bits_t<T> x) {
   using U = bits_t<T>;
   constexpr U sign = kSign<U>;
@@ -66,7 +66,7 @@ template <> __device__ __forceinline__ unsigned short order_of<__nv_bfloat16>(un
   return (unsigned short)(order_of<float>(unsigned(x) << 16) >> 16);
 }
 
-// The order backwards, for a descending sort: equal elements stay in their order.
+// The reverse order, for a descending sort: equal elements keep their order.
 template <typename T> __device__ __forceinline__ bits_t<T> order_of(bits_t<T> x, bool descending) {
   using U = bits_t<T>;
   return U(order_of<T>(x) ^ (descending ? U(~U(0)) : U(0)));

@@ -1,4 +1,4 @@
-"""CuPy's sort, which is Thrust's and CUB's. Imported only to time it. It has no bfloat16."""
+"""CuPy's sort, based on Thrust and CUB; imported only for timing. It does not support bfloat16."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""sort: the maths. Each row in ascending or descending order, and where its elements were.
+"""sort: the mathematics. Each row in ascending or descending order, and its elements' positions.
 
-The order is PyTorch's: a NaN is greater than any number, -0.0 equals 0.0. Always stable: equal
-elements keep their order, in either direction. The gradient of an element is that of the place to
-which it went.
+The order is PyTorch's: NaN is greater than any number, -0.0 equals 0.0. The sort is always stable:
+equal elements keep their order, in either direction. The gradient of an element is that of the
+position to which it was moved.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kernelwright.contract.inputs import FLOATS, tensor
 from kernelwright.contract.sharding import Rows, last_dimension
 
 EVERY = (*FLOATS, torch.float64, torch.int64, torch.int32, torch.bool)
-# what a case's id has no name for: `of`
+# dtypes that a case's id cannot name; given by `of`
 SMALL = ("int16", "int8", "uint8")
 BENCH = (
     ((2**28,), "one long row"),
@@ -49,7 +49,7 @@ CASES = (
     *(case((2**24,), d, use="bench") for d in (torch.float64, torch.int64, torch.int32)),
     case((2**17 + 1, 16384), torch.bfloat16, use="big"),
 )
-# sort's kernels with a result less: each type, several tiles, and what is timed
+# sort's kernels with one result: each type, several tiles, and cases that are timed
 FEW = (
     *(case(shape, d) for d in EVERY for shape in ((7,), (5, 33))),
     *(case(shape, torch.float32) for shape in ((3, 0), (0, 5))),
@@ -80,7 +80,7 @@ def backward_reference(gvalues, indices):
 
 
 def _x(c, device):
-    """`rounded`: many equal elements, zeros of both signs among them."""
+    """`rounded`: many equal elements, including zeros of both signs."""
     if c.dtype.is_floating_point:
         x = tensor(c, "x", device)
         return x.round_() if c.param("rounded") and device != "meta" else x
@@ -107,7 +107,7 @@ def outputs(x, descending=False):
 
 
 def values_are_those_of_x(args, results):
-    """Not only equal ones: the zero of the right sign."""
+    """Identical to elements of x, not only equal: zeros have the right sign."""
     values, indices = results
     taken = args["x"].gather(-1, indices)
     same = (taken == values) & (torch.signbit(taken) == torch.signbit(values))

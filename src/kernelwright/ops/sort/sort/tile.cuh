@@ -1,5 +1,5 @@
-// A tile of a row in a block: its elements by one digit of their order, stably, in shared memory,
-// from where they are written digit by digit, side by side.
+// A tile of a row in a block: its elements are sorted by one digit, stably, in shared memory, and
+// written from there digit by digit, contiguously.
 #pragma once
 #include <kw/scan.cuh>
 
@@ -7,7 +7,7 @@
 
 namespace kw {
 
-constexpr int kDigits = 256;  // values of a digit; a thread for each of them
+constexpr int kDigits = 256;  // values of a digit; one thread for each
 
 template <typename T>
 __device__ __forceinline__ unsigned digit_of(bits_t<T> x, int pass, bool descending) {
@@ -15,7 +15,7 @@ __device__ __forceinline__ unsigned digit_of(bits_t<T> x, int pass, bool descend
   return digit ^ (descending ? kDigits - 1 : 0);
 }
 
-// The lanes whose bit is as this lane's: in PTX, as the compiler tests the bit twice otherwise.
+// The lanes whose bit equals this lane's: in PTX, because the compiler would test the bit twice.
 __device__ __forceinline__ unsigned lanes_of_bit(unsigned digit, unsigned bit) {
   unsigned lanes;
 #ifdef __CUDA_ARCH__
@@ -36,7 +36,7 @@ __device__ __forceinline__ unsigned lanes_of_bit(unsigned digit, unsigned bit) {
   return lanes;
 }
 
-// The lanes that have the same digit: by one instruction, or by a vote for each of its bits.
+// The lanes with the same digit: by one instruction, or by one vote per bit.
 template <bool MATCH> __device__ __forceinline__ unsigned peers_of(unsigned digit) {
   if constexpr (MATCH) {
     return __match_any_sync(0xffffffffu, digit);
@@ -48,8 +48,8 @@ template <bool MATCH> __device__ __forceinline__ unsigned peers_of(unsigned digi
   }
 }
 
-// In dynamic shared memory. PAIRS: a key's place goes with it. A warp has 32 * ITEMS elements one
-// behind the other, a thread each 32nd of them.
+// Stored in dynamic shared memory. PAIRS: a key is moved together with its position. A warp has 32
+// * ITEMS consecutive elements, of which a thread has every 32nd.
 template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK> struct Tile {
   using U = bits_t<T>;
   static constexpr int WARPS = BLOCK / 32, EACH = ITEMS, SIZE = ITEMS * BLOCK;
@@ -59,7 +59,7 @@ template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK> struct Tile 
     U keys[SIZE];
     unsigned places[PAIRS ? SIZE : 1];
   };
-  unsigned bases[kDigits];  // where a digit's elements go, less where they are in the tile
+  unsigned bases[kDigits];  // a digit's position in the row minus its position in the tile
   unsigned of_warps[WARPS];
   unsigned number;
   union {
@@ -67,12 +67,12 @@ template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK> struct Tile 
     Elements sorted;
   };
 
-  // Where a thread's i-th element is in the tile.
+  // The position of a thread's i-th element in the tile.
   static __device__ __forceinline__ unsigned place(int i) {
     return threadIdx.x / 32 * (32 * ITEMS) + i * 32 + threadIdx.x % 32;
   }
 
-  // Brings the places of `count` elements to L2, while their keys are ranked.
+  // Loads the positions of `count` elements to L2 while their keys are ranked.
   static __device__ __forceinline__ void prefetch(const unsigned *places, unsigned count) {
     static_assert(ITEMS <= 32, "a line of 32 places for each thread");
 #ifdef __CUDA_ARCH__
@@ -81,8 +81,9 @@ template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK> struct Tile 
 #endif
   }
 
-  // Element i is the ranks[i] & 65535-th of its digit, ranks[i] >> 16, in its warp. What lies
-  // behind a row's end is of the last digit, and comes behind all others. FULL: nothing does.
+  // Element i is number ranks[i] & 65535 among the elements of its warp with its digit, ranks[i] >>
+  // 16. Positions past the end of a row get the last digit and come after all others. FULL: there
+  // are none.
   template <bool FULL>
   __device__ __forceinline__ void load(const U *from, unsigned count, int pass, bool descending,
                                        U (&keys)[ITEMS], unsigned (&ranks)[ITEMS]) {
@@ -108,7 +109,7 @@ template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK> struct Tile 
     __syncthreads();
   }
 
-  // How many elements have digit threadIdx.x.
+  // The number of elements with digit threadIdx.x.
   __device__ __forceinline__ unsigned total() const {
     unsigned sum = 0;
     if (threadIdx.x < kDigits)
@@ -117,7 +118,8 @@ template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK> struct Tile 
     return sum;
   }
 
-  // Turns ranks into places in the sorted tile, and returns the first one of digit threadIdx.x.
+  // Converts ranks to positions in the sorted tile; returns the first position of digit
+  // threadIdx.x.
   __device__ __forceinline__ unsigned rank(unsigned total, unsigned (&ranks)[ITEMS]) {
     const unsigned inclusive = warp_scan<Adding<unsigned>>(total);
     unsigned all;
@@ -137,11 +139,11 @@ template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK> struct Tile 
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i)
       ranks[i] = counts[threadIdx.x / 32][ranks[i] >> 16] + (ranks[i] & 65535);
-    __syncthreads();  // counts have been read: elements take their memory
+    __syncthreads();  // counts have been read: elements overwrite them
     return start;
   }
 
-  // Elements to their places in the tile. Without `places` they are those of the row, from `first`.
+  // Writes elements to their positions in the tile. Without `places`, positions count from `first`.
   template <bool FULL>
   __device__ __forceinline__ void exchange(const unsigned *places, unsigned first, unsigned count,
                                            const U (&keys)[ITEMS], const unsigned (&ranks)[ITEMS]) {
@@ -162,8 +164,8 @@ template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK> struct Tile 
     }
   }
 
-  // To a row, each where its digit's base says; `indices` instead of `places` in the last pass,
-  // which may leave out the keys.
+  // Writes to a row, at the base of each element's digit; in the last pass to `indices` instead of
+  // `places`, and the keys may be omitted.
   template <bool FULL>
   __device__ __forceinline__ void write(U *keys, unsigned *places, long long *indices,
                                         unsigned count, int pass, bool descending) const {

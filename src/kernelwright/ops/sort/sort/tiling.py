@@ -1,4 +1,4 @@
-"""How rows are laid over blocks: what plans and heuristics both compute."""
+"""How rows are distributed over blocks: shared by plans and heuristics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 DIGITS = 256
 SHORT = 2**30  # elements of a row whose counts leave room for flags in 32 bits
 
-#: The C++ type whose order an element has.
+#: The C++ type that defines the order of a dtype.
 CTYPE = {
     torch.float64: "double",
     torch.float32: "float",
@@ -28,7 +28,7 @@ CTYPE = {
 
 
 class Rows(NamedTuple):
-    """The rows of a call: `stride` elements from one to the next in the input."""
+    """The rows of a call, `stride` elements apart in the input."""
 
     rows: int
     n: int
@@ -40,8 +40,8 @@ def rows_of(x: TensorSpec) -> Rows:
 
 
 class Network(NamedTuple):
-    """A bitonic network over `size` elements a row; a block has `rows` of them and `shared` bytes
-    of entries, an order and a place each."""
+    """A bitonic network over `size` elements per row; a block has `rows` rows and `shared` bytes of
+    entries, each of which is an order and a position."""
 
     size: int
     rows: int
@@ -55,7 +55,7 @@ def network_of(x: TensorSpec, block: int) -> Network:
 
 
 class Tiles(NamedTuple):
-    """A row in `count` tiles of `size` elements; a block of `shared` bytes sorts one by a digit."""
+    """A row in `count` tiles of `size` elements; a block sorts one in `shared` bytes."""
 
     size: int
     count: int

@@ -1,10 +1,10 @@
-"""sort in PyTorch: places first, then elements by them; and PyTorch's own operator."""
+"""sort in PyTorch: first positions, then a gather of the elements; and PyTorch's own operator."""
 
 import torch
 
 
 def manual(x, descending=False):
-    """The places in order, and a gather by them: each element is moved once more."""
+    """Sorts the positions, then gathers: each element is moved once more."""
     indices = torch.argsort(x, dim=-1, descending=descending, stable=True)
     return x.gather(-1, indices), indices
 
@@ -23,7 +23,7 @@ def native_values(x):
 
 
 def manual_indices(x, descending=False):
-    """A sort of everything, and the elements thrown away."""
+    """A complete sort whose values are discarded."""
     return native(x, descending)[1]
 
 
@@ -32,7 +32,7 @@ def native_indices(x, descending=False):
 
 
 def manual_backward(gvalues, indices):
-    """The inverse permutation by a sort, and a gather by it."""
+    """The inverse permutation by a sort, then a gather with it."""
     return gvalues.gather(-1, indices.argsort(-1))
 
 

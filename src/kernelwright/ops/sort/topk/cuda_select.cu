@@ -1,11 +1,13 @@
-// One read of x: a block keeps candidates for the k largest in a buffer.
+// One read of x: a block keeps candidates for the k largest elements in a buffer.
 //
-// Idea: a block reads its part of a row and puts aside the elements above the k-th largest that it
-// has seen, in shared memory; when there is no room left, a radix select finds the k-th largest of
-// them anew. Of n random elements about k ln(n / k) are put aside. Where rows are few, several
-// blocks share a row, and a second launch chooses among what they have kept. Traffic: x read once,
-// k results written. Over `cuda_sorted`: rows of any length; elements that are not wanted cost a
-// comparison. Limit: DRAM. Rising rows, in which each element is above all before it, are selected
+// Idea: a block reads its part of a row and stores the elements above the k-th largest so far in
+// shared memory; when the buffer is full, a radix select finds the k-th largest of them. Of n
+// random elements about k ln(n / k) are stored. If there are few rows, several blocks share a row,
+// and a second launch selects among their candidates.
+// Traffic: x read once, k results written.
+// Compared with `cuda_sorted`: rows of any length; all other elements cost one comparison each.
+// Limit: DRAM bandwidth. In ascending rows every element is a candidate, and selections are
+// frequent.
 // from again and again.
 #include <kw/radix.cuh>
 #include <kw/vec.cuh>
@@ -17,12 +19,12 @@ template <typename T, bool LARGEST> __device__ __forceinline__ kw::Key element(T
   return kw::key_of(LARGEST ? bits : ~bits, at);
 }
 
-// Whether an element may be above the limit: cheaper than its key, and true of a NaN.
+// Whether an element may be above the limit: cheaper than its key, and true for NaN.
 template <typename T, bool LARGEST> __device__ __forceinline__ bool may_be_above(T x, float limit) {
   return LARGEST ? !(kw::to_float(x) < limit) : !(kw::to_float(x) > limit);
 }
 
-// What is kept of the columns [first, last) of a row.
+// Selects from columns [first, last) of a row.
 template <typename T, bool LARGEST, int VEC, int VECS, int BLOCK>
 __device__ __forceinline__ void read_row(kw::Largest<BLOCK, kRoom> &best, const T *row,
                                          unsigned first, unsigned last, unsigned k) {
@@ -73,7 +75,7 @@ __device__ __forceinline__ void write_row(const kw::Largest<BLOCK, kRoom> &best,
   }
 }
 
-// SIZE: the power of two that holds k.
+// SIZE: the smallest power of two that is at least k.
 template <typename T, bool LARGEST, int VEC, int VECS, int SIZE, int BLOCK>
 __global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
     topk_select(const T *x, T *values, long long *indices, unsigned columns, int k,
@@ -86,8 +88,8 @@ __global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
   write_row<T, LARGEST>(best, row, values + to, indices + to, k);
 }
 
-// Part blockIdx.y of a row: `length` columns, a multiple of VEC. Its k largest go to `kept`, zeros
-// where there are fewer.
+// Part blockIdx.y of a row: `length` columns, a multiple of VEC. Its k largest elements are written
+// to `kept`, followed by zeros if there are fewer.
 template <typename T, bool LARGEST, int VEC, int VECS, int BLOCK>
 __global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
     topk_select_part(const T *x, kw::Key *kept, unsigned columns, unsigned length, int k,
@@ -102,7 +104,7 @@ __global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
   for (int i = threadIdx.x; i < k; i += BLOCK) kept[i] = i < best.count ? best.keys[i] : 0;
 }
 
-// The k largest of the n that a row's blocks have kept.
+// Selects the k largest of the n elements that a row's blocks have kept.
 template <typename T, bool LARGEST, int SIZE, int BLOCK>
 __global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
     topk_select_merge(const T *x, const kw::Key *kept, T *values, long long *indices, int n, int k,

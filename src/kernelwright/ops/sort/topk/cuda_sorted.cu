@@ -1,11 +1,11 @@
-// A block sorts its row in shared memory and keeps the first k.
+// A block sorts its row in shared memory and keeps the first k elements.
 //
-// Idea: elements become keys whose order is that of the result, each with its place, and a bitonic
+// Idea: elements become keys in the order of the result, each with its position, and a bitonic
 // network sorts them: pairs at distance 1, 2 and 1, 4, 2 and 1, and so on.
-// Traffic: x read once, k results written. Over a sort of the whole tensor: nothing is written that
-// is not wanted.
-// Limit: log2(n)^2 / 2 steps with a barrier each for elements that are mostly not wanted, and rows
-// that fit in shared memory.
+// Traffic: x read once, k results written.
+// Compared with a sort of the whole tensor: only the needed elements are written.
+// Limit: log2(n)^2 / 2 steps with one barrier each, mostly for elements that are not needed, and
+// rows that fit in shared memory.
 #include <kw/radix.cuh>
 
 template <typename T, bool LARGEST, int SIZE, int BLOCK>

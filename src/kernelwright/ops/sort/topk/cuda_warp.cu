@@ -1,9 +1,10 @@
 // One warp per row: k times, the largest remaining element.
 //
-// Idea: a row of up to 512 elements lies in the registers of a warp, as keys. The lanes agree on
-// the largest by five exchanges, its owner takes it out, and lane j keeps the j-th. Traffic: x read
-// once, k results written, coalesced. Over `cuda_sorted`: no shared memory and no barrier, and only
-// what is wanted is put in order. Limit: k steps of ten shuffles: k up to 32.
+// Idea: a row of up to 512 elements is held in the registers of a warp, as keys. The lanes
+// determine the largest by five exchanges, its owner removes it, and lane j keeps the j-th.
+// Traffic: x read once, k results written, coalesced.
+// Compared with `cuda_sorted`: no shared memory and no barrier; only the results are put in order.
+// Limit: k steps of ten shuffles; k up to 32.
 #include <kw/radix.cuh>
 
 template <typename T, bool LARGEST, int EACH, int BLOCK>
@@ -12,7 +13,7 @@ __global__ void __launch_bounds__(BLOCK)
               long long stride) {
   const int lane = threadIdx.x % 32;
   const long long row = (long long)blockIdx.x * (BLOCK / 32) + threadIdx.x / 32;
-  if (row >= rows) return;  // whole warps
+  if (row >= rows) return;  // uniform in a warp
   x += row * stride;
   kw::Key keys[EACH];
 #pragma unroll

@@ -1,9 +1,10 @@
-// The gradient: zeros, and k of them replaced.
+// The gradient: zeros, k of which are replaced.
 //
 // Idea: a block writes zeros to its part of a row, synchronizes, and writes the gradients whose
-// indices are in this part. No index occurs twice. Traffic: the gradient written once, k gradients
-// and places read for each part. Over `native`: one launch, and the k elements are still in L1.
-// Limit: DRAM.
+// indices are in this part. No index occurs twice.
+// Traffic: the gradient written once; k gradients and positions read per part.
+// Compared with `native`: one launch, and the k elements are still in L1.
+// Limit: DRAM bandwidth.
 #include <kw/vec.cuh>
 
 template <typename T, int VEC, int BLOCK>

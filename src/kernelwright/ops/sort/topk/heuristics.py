@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from kernelwright.contract import rows_view
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.eligibility import kind, unsupported_dtype
 
-MOST = 1024  # places that are kept
+MOST = 1024  # largest k
 LONGEST = 2**31 - 1  # columns
 MAX_GRID = 2**31 - 1
-SHORTEST_PART = 4096  # columns that are worth a block of their own
+SHORTEST_PART = 4096  # fewest columns for which a separate block pays
 
 WARP = ({"block": 128},)
-# vecs: vectors of a thread in flight
+# vecs: vectors that a thread has in flight
 ROW = ({"block": 256, "vecs": 4}, {"block": 512, "vecs": 2}, {"block": 256, "vecs": 2})
 ZEROS = ({"block": 256},)
 
@@ -54,14 +54,14 @@ def fits_backward(gpu, gvalues, indices, columns):
 
 
 def width(x) -> int:
-    """Elements that a load moves: up to 16 bytes."""
+    """Elements per load of at most 16 bytes."""
     rows, _, stride = rows_view(x.shape, x.strides)
     wide = math.gcd(16 // x.itemsize, x.align // x.itemsize)
     return math.gcd(wide, stride) if rows > 1 else wide
 
 
 def parts(gpu, x, columns) -> int:
-    """Blocks that share a row, where rows alone do not fill the GPU."""
+    """The number of blocks that share a row, if the rows alone do not fill the GPU."""
     wanted = cdiv(4 * gpu.sms, _rows(x))
     return max(1, min(wanted, columns // SHORTEST_PART))
 
@@ -75,7 +75,7 @@ def order_backward(gpu, **specs):
 
 
 def bucket(x, columns, k, largest=True):
-    """Key of a call in the tuned table: dtype, places, then sizes by powers of two."""
+    """Key of a call in the tuned table: dtype, k, then sizes by powers of two."""
     sizes = (next_power_of_2(columns), next_power_of_2(_rows(x)))
     return f"{kind(x.dtype)}/{next_power_of_2(max(k, 1))}/{sizes[0]}/{sizes[1]}"
 

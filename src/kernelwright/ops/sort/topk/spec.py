@@ -1,7 +1,8 @@
-"""topk: the maths. The k largest (or smallest) elements of each row, in order, and their places.
+"""topk: the mathematics. The k largest (or smallest) elements of each row, in order, and their
+positions.
 
-A NaN is greater than any number, -0.0 equals 0.0, and of equal elements the first in the row comes
-first. The gradient goes to the elements that were chosen; all others get zeros.
+NaN is greater than any number, -0.0 equals 0.0, and equal elements are in the order of their
+positions. The gradient is that of the selected elements; all others get zeros.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ CASES = (
 
 
 def reference(x, columns, k, largest=True):
-    # PyTorch sorts a NaN with a sign elsewhere on a GPU
+    # on a GPU, PyTorch sorts a NaN with a sign bit differently
     x = torch.where(x.isnan(), torch.nan, x) if x.is_floating_point() else x
     values, indices = x.sort(dim=-1, descending=largest, stable=True)
     return values[..., :k], indices[..., :k]

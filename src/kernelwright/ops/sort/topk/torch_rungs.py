@@ -1,10 +1,10 @@
-"""topk in PyTorch: by a sort. torch.topk says nothing about the order of equal elements."""
+"""topk in PyTorch: by a sort. torch.topk does not specify the order of equal elements."""
 
 import torch
 
 
 def manual(x, columns, k, largest=True):
-    """The places in order, and a selection by them: each element is moved several times."""
+    """Sorts the positions, then selects: each element is moved several times."""
     indices = torch.argsort(x, dim=-1, descending=largest, stable=True)
     indices = indices[..., :k].contiguous()
     return x.gather(-1, indices), indices
@@ -16,7 +16,7 @@ def native(x, columns, k, largest=True):
 
 
 def manual_backward(gvalues, indices, columns):
-    """A comparison of each column with each place: k times the traffic."""
+    """Compares each column with each position: k times the traffic."""
     column = torch.arange(columns, device=gvalues.device)
     chosen = indices[..., None] == column
     return torch.where(chosen, gvalues[..., None], 0.0).sum(-2, dtype=gvalues.dtype)

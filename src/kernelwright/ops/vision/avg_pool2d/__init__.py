@@ -58,17 +58,17 @@ def avg_pool2d(
     Args:
         input: (N, C, H, W) or (C, H, W), planes or channels last; float32, float16 and bfloat16
             have GPU rungs, which add in float32.
-        kernel_size, stride, padding: one integer or (height, width); the stride is kernel_size
-            where it is not given.
-        ceil_mode: a last window may end behind the padding, and is cut off there.
+        kernel_size, stride, padding: one integer or (height, width); stride defaults to
+            kernel_size.
+        ceil_mode: a last window may extend past the padding, and is cut off there.
         count_include_pad: whether padding counts as pixels that are 0.
-        divisor_override: what the sums are divided by instead of the number of pixels.
+        divisor_override: divisor of the sums, instead of the number of pixels.
 
     Returns:
         The result, in the memory format of input. Its gradient is summed in a fixed order.
 
     Raises:
-        TypeError: input is not of real numbers, or a window's argument no integers.
+        TypeError: input is not of real numbers, or an argument of the window is not an integer.
         ValueError: input has other dimensions or no pixels, a padding is more than half of its
             window, no window fits, or divisor_override is 0.
     """

@@ -1,4 +1,4 @@
-// What the sum of a window is divided by.
+// The divisor of the sum of a window.
 #pragma once
 #include <kw/vec.cuh>
 
@@ -7,7 +7,8 @@
 
 namespace kw {
 
-// `fixed` where it is not 0; else the window's pixels inside the padding or inside the image.
+// `fixed` if it is not 0; otherwise the number of the window's pixels inside the padding, or inside
+// the image.
 struct Average {
   int fixed, count_padding;
 
@@ -16,7 +17,7 @@ struct Average {
     const int inside = min(end, of.from) - max(first, 0);
     return count_padding ? end - first : inside;
   }
-  // Of a window of these lengths.
+  // The factor for a window of this height and width.
   __device__ __forceinline__ float share(int high, int wide) const {
     const int pixels = max(high * wide, 1);
     return __fdividef(1.0f, float(fixed ? fixed : pixels));

@@ -1,13 +1,15 @@
-// The gradient by blocks of as many pixels as windows are apart.
+// The gradient by blocks of stride by stride pixels.
 //
-// Idea: stride, size and padding are constants, so that for the pixels of a block of stride by
-// stride it is known which windows hold which of them: each window's gradient is loaded, and
-// divided, once for the block. Single pixels of planes, or vectors of channels. Traffic: that of
-// `cuda_naive`. Over it: gy is loaded once for all pixels of a block, multiplications in place of
-// divisions, and none in the walk over windows. Limit: DRAM.
+// Idea: stride, size and padding are constants, so that the windows that contain the pixels of a
+// block are known at compile time: each window's gradient is loaded, and divided, once per block.
+// Works on single pixels of planes, or on vectors of channels.
+// Traffic: as `cuda_naive`.
+// Compared with `cuda_naive`: gy is loaded once for all pixels of a block, with multiplications
+// instead of divisions, and none in the loop over windows.
+// Limit: DRAM bandwidth.
 #include "averages.cuh"
 
-// PIXELS: of a row of the block that a store moves.
+// PIXELS: pixels of a row of the block that one store moves.
 template <typename T, int WIDTH, int HIGH, int WIDE, int STRIDE_H, int STRIDE_W, int PADDING_H,
           int PADDING_W, int PIXELS, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)

@@ -1,11 +1,12 @@
-// Planes whose rows are whole vectors: windows side by side, a line of their pixels in one load.
+// Planes whose rows are whole vectors: adjacent windows, one load per line of their pixels.
 //
-// Idea: a thread has VECTOR windows side by side, for ROWS rows. Their pixels in a line of x are an
-// aligned vector and a few neighbours. Backward it has the pixels of VECTOR blocks side by side
-// (cuda_blocks.cu), and stores their lines as vectors.
-// Traffic: that of `cuda_naive`. Over `cuda_rows` and `cuda_blocks`: accesses of up to 16 bytes,
-// and addresses for a vector instead of an element: less than half of the instructions. Limit:
-// DRAM.
+// Idea: a thread processes VECTOR adjacent windows, for ROWS rows. Their pixels in a line of x are
+// an aligned vector and a few neighbours. In the backward it processes the pixels of VECTOR
+// adjacent blocks (cuda_blocks.cu), and stores their lines as vectors.
+// Traffic: as `cuda_naive`.
+// Compared with `cuda_rows` and `cuda_blocks`: accesses of up to 16 bytes, and one address per
+// vector instead of per element: less than half of the instructions.
+// Limit: DRAM bandwidth.
 #include "averages.cuh"
 
 template <typename T, int VECTOR, int HIGH, int WIDE, int STRIDE_H, int STRIDE_W, int PADDING,

@@ -1,13 +1,14 @@
 // One thread per pixel: of the result, or of the gradient.
 //
-// Idea: a thread walks its window and adds up its pixels. Backward it walks the windows that hold
-// its pixel, and adds up their shares: no atomics. Traffic: x (gy) read once from DRAM, the result
-// written once. Limit: 2 or 4 bytes of a thread in flight, and three 64-bit divisions for each of
-// them.
+// Idea: a thread iterates over its window and adds up the pixels. In the backward it iterates over
+// the windows that contain its pixel, and adds up their parts: no atomics.
+// Traffic: x (gy) read once from DRAM, the result written once.
+// Compared with `manual`: the windows are not written to memory.
+// Limit: 2 or 4 bytes per thread in flight, with three 64-bit divisions for each of them.
 #include "../../layout/permute_copy/places.cuh"
 #include "averages.cuh"
 
-// `pixel`: elements between two pixels of what is read.
+// `pixel`: elements between two pixels of the tensor that is read.
 template <typename T>
 __global__ void avg_fwd_naive(const T *x, T *y, long long count, long long channels,
                               long long pixel, kw::Windows of, kw::Average average) {

@@ -1,14 +1,14 @@
-// A thread has a column of windows: single pixels of planes, or 16-byte vectors of channels.
+// A thread processes a column of windows: single pixels of planes, or 16-byte vectors of channels.
 //
-// Idea: size and stride are constants, so that the pixels of ROWS windows below each other are
-// registers, all loaded before the first is added. The sum of a line of WIDE pixels serves every
-// window that holds the line. Neighbouring threads have neighbouring windows (or channels).
-// Traffic: that of `cuda_naive`; pixels that threads share come from L1. Over it: several windows
-// in flight, and multiplications in place of divisions. Limit: DRAM; for planes of 16-bit types,
-// instructions.
+// Idea: size and stride are constants, so that the pixels of ROWS vertically adjacent windows are
+// in registers, all loaded before the first is added. The sum of a line of WIDE pixels is used by
+// every window that contains the line. Adjacent threads process adjacent windows (or channels).
+// Traffic: as `cuda_naive`; pixels that threads share come from L1.
+// Compared with `cuda_naive`: several windows in flight, and multiplications instead of divisions.
+// Limit: DRAM bandwidth; for planes of 16-bit types, instructions.
 #include "averages.cuh"
 
-// `line`: elements between two rows of x, `pixel` between two pixels.
+// `line`: elements between two rows of x; `pixel`: between two pixels.
 template <typename T, int WIDTH, int HIGH, int WIDE, int STRIDE, int ROWS, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     avg_fwd_rows(const T *x, T *y, unsigned count, int line, int pixel, kw::Divisor channels,

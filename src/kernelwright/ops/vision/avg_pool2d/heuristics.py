@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def fits_columns_backward(gpu, gy, hw, kernel, stride, padding, ceil, count_padd
 
 
 def order(gpu, **specs):
-    """None is proven on a GPU yet."""
+    """No rung: none is proven on a GPU yet."""
     return ()
 
 
 def bucket(hw, kernel, stride, padding, ceil, count_padding, divisor, **tensors):
-    """Key of a call in the tuned table: dtype, channels of a thread, window, size."""
+    """Key of a call in the tuned table: dtype, channels per thread, window, size."""
     (t,) = tensors.values()
     shape = "x".join(map(str, (*kernel, *stride)))
     return f"{kind(t.dtype)}/{width(t)}/{shape}/{log2(t.numel())}"

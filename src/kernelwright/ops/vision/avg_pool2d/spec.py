@@ -1,9 +1,9 @@
-"""avg_pool2d: the maths. Of images (*, H, W, C), y[o, p] is the sum of window (o, p), pixels
-(o s - padding + i, p s - padding + j) for i, j below the kernel's size, divided by `divisor`, or
-where that is 0 by the window's pixels: those inside the padding if it counts (`count_padding`),
-else those inside the image. A window never reaches behind the padding.
+"""avg_pool2d: the mathematics. For images (*, H, W, C), y[o, p] is the sum of window (o, p), pixels
+(o s - padding + i, p s - padding + j) for i, j below the kernel's size, divided by `divisor` or, if
+that is 0, by the number of the window's pixels: those inside the padding if it counts
+(`count_padding`), otherwise those inside the image. A window never extends past the padding.
 
-The gradient of a pixel is the sum of gy over divisor of the windows that hold it.
+The gradient of a pixel is the sum of gy over divisor for the windows that contain it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ONE, NONE = (1, 1), (0, 0)
 DEFAULTS = {"stride": (2, 2), "padding": NONE, "ceil": False, "count_padding": True, "divisor": 0}
 TWO, THREE = {"kernel": (2, 2)}, {"kernel": (3, 3), "padding": ONE}
 INSIDE = {**THREE, "count_padding": False}
-# (images, height, width, channels), what differs from DEFAULTS
+# (images, height, width, channels), parameters that differ from DEFAULTS
 SHAPES = (
     ((2, 6, 8, 1), TWO),
     ((3, 9, 11, 1), THREE),
@@ -63,7 +63,7 @@ CASES = (
 
 
 def divisors(hw, kernel, stride, padding, ceil, count_padding, divisor, device):
-    """What each window is divided by, (height, width, 1)."""
+    """The divisor of each window, (height, width, 1)."""
     out = made(hw, kernel, stride, padding, ONE, ceil)
     by = []
     for n, o, k, s, p in zip(hw, out, kernel, stride, padding, strict=True):
@@ -80,7 +80,7 @@ def reference(x, hw, kernel, stride, padding, ceil, count_padding, divisor):
 
 
 def backward_reference(gy, hw, kernel, stride, padding, ceil, count_padding, divisor):
-    """Each window's share added to its rows, and those to its columns."""
+    """Each window's part added to its rows, and those to its columns."""
     g = gy / divisors(hw, kernel, stride, padding, ceil, count_padding, divisor, gy.device)
     for axis, dim in enumerate((-3, -2)):
         shape = list(g.shape)

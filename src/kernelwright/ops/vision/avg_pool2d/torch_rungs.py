@@ -1,4 +1,5 @@
-"""avg_pool2d in PyTorch: the pixels of each window side by side, and PyTorch's own operator."""
+"""avg_pool2d in PyTorch: the pixels of each window in a new dimension, and PyTorch's own
+operator."""
 
 import torch
 import torch.nn.functional as F

@@ -50,17 +50,17 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> torch.Tensor:
-    """Images in another size, as torch.nn.functional.interpolate.
+    """Resize images, as torch.nn.functional.interpolate.
 
     Args:
         input: (N, C, H, W), planes or channels last; float32, float16 and bfloat16 have GPU rungs.
         size: height and width of the result, or one number for both.
-        scale_factor: instead of size, what height and width are multiplied with.
+        scale_factor: instead of size, the factor of height and width.
         mode: "nearest" or "bilinear".
-        align_corners: of mode "bilinear", whether the middles of the corner pixels stay at the
-            corners, rather than the corners of the images.
-        recompute_scale_factor: whether outputs are placed by the quotient of the sizes, rather than
-            by scale_factor.
+        align_corners: for mode "bilinear", whether the centres of the corner pixels, and not the
+            corners of the images, are aligned.
+        recompute_scale_factor: whether the positions of outputs are computed from the quotient of
+            the sizes instead of scale_factor.
         antialias: must be False.
 
     Returns:
@@ -68,10 +68,10 @@ def interpolate(
         order.
 
     Raises:
-        TypeError: input is not floating point, or a size or factor is no number.
+        TypeError: input is not floating point, or a size or factor is not a number.
         ValueError: size and scale_factor are both given or neither is, a size is less than 1, or
             align_corners is given with mode "nearest".
-        NotImplementedError: input has other dimensions, or another mode or antialias is asked for.
+        NotImplementedError: input has other dimensions, or another mode or antialias is requested.
     """
     if isinstance(input, torch.Tensor) and input.ndim != 4:
         raise NotImplementedError(f"input: has {input.ndim} dimensions, should have 4")

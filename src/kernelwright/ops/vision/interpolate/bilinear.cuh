@@ -1,4 +1,4 @@
-// Which two pixels an output is the mean of, along one dimension.
+// The two pixels of which an output is a weighted mean, along one dimension.
 #pragma once
 #include <kw/vec.cuh>
 
@@ -12,10 +12,10 @@ struct Sizes {
 
 struct Mean {
   int first, second;
-  float weight;  // the second's
+  float weight;  // of the second pixel
 };
 
-// Input and output pixels, and input pixels per output pixel.
+// The number of input and output pixels, and input pixels per output pixel.
 struct Axis {
   int from, to;
   float scale;
@@ -27,7 +27,7 @@ struct Axis {
     const int first = min(int(at), from - 1);
     return {first, min(first + 1, from - 1), at - float(first)};
   }
-  // The first output whose first pixel is i or behind it. The quotient is off by less than 2.
+  // The first output whose first pixel is i or later. The error of the quotient is below 2.
   __device__ __forceinline__ int first_of(int i) const {
     if (i <= 0) return 0;
     if (i >= from) return to;
@@ -36,7 +36,7 @@ struct Axis {
     while (o < to && of(o).first < i) ++o;
     return o;
   }
-  // What pixel i counts in output o.
+  // The weight of pixel i in output o.
   __device__ __forceinline__ float weight(int o, int i) const {
     const Mean m = of(o);
     return (m.first == i ? 1.0f - m.weight : 0.0f) + (m.second == i ? m.weight : 0.0f);
@@ -50,7 +50,7 @@ __device__ __forceinline__ Axis columns_of(const Sizes &s, float scale) {
   return {s.from_w, s.to_w, scale, s.corners != 0};
 }
 
-// A mean of four, columns first.
+// A weighted mean of four, columns first.
 __device__ __forceinline__ float mean(float a, float b, float c, float d, float right, float down) {
   const float top = (1.0f - right) * a + right * b, bottom = (1.0f - right) * c + right * d;
   return (1.0f - down) * top + down * bottom;

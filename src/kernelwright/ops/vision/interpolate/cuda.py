@@ -70,7 +70,7 @@ def _channels(side, tensors, config, t, pixels, axes):
 
 
 def _axes(hw, size, corners, given):
-    """kw::Sizes, and the scales: as the call says, or of the sizes."""
+    """kw::Sizes, and the scales: given by the call, or by the sizes."""
     sizes = packed(to_bytes("<5i", hw[0], size[0], hw[1], size[1], corners))
     if given and not corners:
         return sizes, f32("scale_h"), f32("scale_w")

@@ -1,9 +1,11 @@
 // Images with channels last, by 16-byte vectors of channels.
 //
-// Idea: what is computed for a vector, coordinates by multiplications and weights, serves 4 or 8
-// channels. Forward, the four vectors are loaded before the first is used.
-// Traffic: that of `cuda_naive`, in 16-byte accesses; pixels that neighbours share come from L1.
-// Limit: DRAM; backward, the weights of outputs, which every vector computes again.
+// Idea: the coordinates, computed by multiplications, and weights of a vector are used for 4 or 8
+// channels. In the forward, the four vectors are loaded before the first is used.
+// Traffic: as `cuda_naive`, in 16-byte accesses; pixels that neighbours share come from L1.
+// Compared with `cuda_naive`: coordinates and weights once per vector.
+// Limit: DRAM bandwidth; in the backward the weights of outputs, which are recomputed for every
+// vector.
 #include "bilinear.cuh"
 
 template <typename T, int WIDTH, int BLOCK>

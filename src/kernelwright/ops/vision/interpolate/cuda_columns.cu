@@ -1,10 +1,11 @@
-// Planes: a thread makes several results of a column.
+// Planes: a thread computes several results of a column.
 //
-// Idea: a thread has a column of the result for ROWS rows: it finds the two pixels of its column,
-// or backward the outputs and weights of its column, once for all of them.
-// Traffic: that of `cuda_naive`. Over it: coordinates by multiplications that ROWS rows share, and
-// the loads of several rows in flight.
-// Limit: loads of single elements, L1's rate for 16-bit types.
+// Idea: a thread processes a column of the result for ROWS rows: it computes the two pixels of its
+// column, or in the backward the outputs and weights of its column, once for all of them.
+// Traffic: as `cuda_naive`.
+// Compared with `cuda_naive`: coordinates by multiplications that ROWS rows share, and loads of
+// several rows in flight.
+// Limit: loads of single elements; L1's rate for 16-bit types.
 #include "bilinear.cuh"
 
 template <typename T, int ROWS, int BLOCK>
@@ -37,7 +38,7 @@ __global__ void __launch_bounds__(BLOCK)
   }
 }
 
-// MOST: outputs of a column whose weights are kept in registers.
+// MOST: maximum outputs of a column whose weights are kept in registers.
 template <typename T, int MOST, int ROWS, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     bilinear_bwd_columns(const T *gy, T *gx, unsigned count, kw::Divisor across, kw::Divisor down,

@@ -1,14 +1,15 @@
 // One thread per pixel: of the result, or of the gradient.
 //
-// Idea: a thread finds its coordinates by divisions, and the four pixels that it is the mean of.
-// Backward it walks the rectangle of outputs that its pixel is part of, whose weights it computes
-// again, and adds up its share in float, in rows: no atomics.
+// Idea: a thread computes its coordinates by divisions, and the four pixels of its mean. In the
+// backward it iterates over the rectangle of outputs that use its pixel, recomputes their weights,
+// and adds up the weighted gradients in float, row by row: no atomics.
 // Traffic: x (gy) read once from DRAM, the result written once.
-// Limit: 2 or 4 bytes of a thread in flight, and three 64-bit divisions for each of them.
+// Compared with `manual`: no means along columns are written to memory.
+// Limit: 2 or 4 bytes per thread in flight, with three 64-bit divisions for each of them.
 #include "../../layout/permute_copy/places.cuh"
 #include "bilinear.cuh"
 
-// `pixel`: elements between two pixels of what is read.
+// `pixel`: elements between two pixels of the tensor that is read.
 template <typename T>
 __global__ void bilinear_fwd_naive(const T *x, T *y, long long count, long long channels,
                                    long long pixel, kw::Sizes sizes, float scale_h, float scale_w) {

@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from kernelwright.ops.vision.images import MOST, count, dense, vector
 THREADS = ({"block": 256},)
 COLUMNS = ({"block": 256, "rows": 4}, {"block": 256, "rows": 2})
 CHANNELS = ({"block": 256}, {"block": 128})
-LONGEST = 2**22  # pixels along a dimension, whose quotients float32 gives
-WEIGHTS = 8  # of a column's outputs in registers
+LONGEST = 2**22  # pixels along a dimension for which float32 quotients are accurate
+WEIGHTS = 8  # maximum outputs of a column whose weights are in registers
 
 
 def fits(gpu, hw, size, corners, given, scale_h, scale_w, **tensors):
@@ -38,11 +38,11 @@ def fits_columns(gpu, hw, size, corners, given, scale_h, scale_w, **tensors):
 
 
 def outputs_of_pixel(source: int, size: int, corners: bool) -> int:
-    """The most outputs that a pixel is part of along a dimension; one more for rounding."""
+    """The largest number of outputs that use a pixel along a dimension, plus one for rounding."""
     if size == 1 or source == 1:
         return size
     step = (source - 1) / (size - 1) if corners else source / size
-    edge = 0 if corners else math.ceil(0.5 / step)  # outputs before the first pixel's middle
+    edge = 0 if corners else math.ceil(0.5 / step)  # outputs before the centre of the first pixel
     return math.ceil(2 / step) + 1 + edge
 
 
@@ -64,12 +64,12 @@ def fits_channels(gpu, hw, size, corners, given, scale_h, scale_w, **tensors):
 
 
 def order(gpu, **specs):
-    """None is proven on a GPU yet."""
+    """No rung: none is proven on a GPU yet."""
     return ()
 
 
 def bucket(hw, size, corners, given, scale_h, scale_w, **tensors):
-    """Key of a call in the tuned table: dtype, channels of a vector, enlarged or not, size."""
+    """Key of a call in the tuned table: dtype, channels per vector, enlarged or not, size."""
     (t,) = tensors.values()
     larger = "up" if math.prod(size) > math.prod(hw) else "down"
     return f"{kind(t.dtype)}/{vector(t)}/{larger}/{log2(t.numel())}"

@@ -1,11 +1,12 @@
-"""interpolate, bilinear: the maths. Output (o, p) of images (*, H, W, C) is a mean of four pixels,
+"""interpolate, bilinear: the mathematics. Output (o, p) of images (*, H, W, C) is a mean of four
+pixels,
 
     source(o) = o * scale, or max((o + 1/2) * scale - 1/2, 0) without `corners`,
     i = floor(source(o)), t = source(o) - i,  y[o] = (1 - t) x[i] + t x[min(i + 1, H - 1)],
 
-along both dimensions, in float32 (float64 for float64). The scale is input pixels per output pixel:
-the quotient of the sizes, of the sizes less one where corners are aligned, or what the arguments
-say where `given`. The gradient of a pixel is the sum of gy over the outputs that it is part of, by
+along both dimensions, in float32 (float64 for float64). The scale is the number of input pixels per
+output pixel: the quotient of the sizes, of the sizes minus one if corners are aligned, or the scale
+arguments if `given`. The gradient of a pixel is the sum of gy over the outputs that use it, with
 the same weights.
 """
 
@@ -66,7 +67,7 @@ def step(source: int, size: int, corners: bool, given: bool, said: float) -> flo
 
 
 def sources(source, size, corners, given, said, device, dtype):
-    """(the first pixel, the second, the second's weight) of each output along a dimension."""
+    """(first pixel, second pixel, weight of the second) of each output along a dimension."""
     scale = torch.tensor(step(source, size, corners, given, said), dtype=dtype, device=device)
     o = torch.arange(size, dtype=dtype, device=device)
     at = o * scale if corners else ((o + 0.5) * scale - 0.5).clamp(min=0)
@@ -94,7 +95,7 @@ def _axes(x, hw, size, corners, given, scale_h, scale_w, dtype):
 
 
 def interpolated(x, hw, size, corners, given, scale_h, scale_w, dtype):
-    """Columns first, as the weights of rows are applied last in PyTorch."""
+    """Columns first, because PyTorch applies the weights of rows last."""
     h, w = _axes(x, hw, size, corners, given, scale_h, scale_w, dtype)
     return _along(_along(x, -2, w), -3, h)
 
@@ -139,9 +140,9 @@ def _resized(t, size):
 
 
 def noise(x, **args):
-    """The rounding error of two means in float32: of the weights, which have that of the source,
-    u times its magnitude, and of the products and sums. As a function of the source, a result has
-    no jumps, so that it does not matter which pixels a rounded source lies between."""
+    """The rounding error of two means in float32: of the weights, which have the error of the
+    source, u times its magnitude, and of the products and sums. A result is a continuous function
+    of the source, so it does not matter between which pixels a rounded source lies."""
     size = x.double().abs().nan_to_num(0, 0, 0)
     magnitude = reference(size, **args)
     largest = size.amax((-3, -2), keepdim=True) if size.numel() else magnitude
@@ -149,7 +150,7 @@ def noise(x, **args):
 
 
 def backward_noise(gy, **args):
-    """The same, and of a sum of n terms: u n times the root of the sum of squares."""
+    """The same, plus that of a sum of n terms: u n times the root of the sum of squares."""
     n = backward_reference(torch.ones_like(gy, dtype=torch.float64), **args)
     size = gy.double().abs().nan_to_num(0, 0, 0)
     squares = backward_reference(size.square(), **args)

@@ -66,18 +66,18 @@ def max_pool2d(
     Args:
         input: (N, C, H, W) or (C, H, W), planes or channels last; float32, float16 and bfloat16
             have GPU rungs.
-        kernel_size, stride, padding, dilation: one integer or (height, width); the stride is
-            kernel_size where it is not given.
-        ceil_mode: a last window may end behind the padding.
+        kernel_size, stride, padding, dilation: one integer or (height, width); stride defaults
+            to kernel_size.
+        ceil_mode: a last window may extend past the padding.
         return_indices: whether the pixels' indices are returned too.
 
     Returns:
         The result, in the memory format of input, or (result, indices), where an index is
-        h * W + w, int64. A NaN is greater than any number; of equal pixels the first is chosen. A
-        gradient goes to the chosen pixel, summed over windows in a fixed order.
+        h * W + w, int64. NaN is greater than any number; of equal pixels the first is selected. The
+        gradient of a pixel is summed over the windows that selected it, in a fixed order.
 
     Raises:
-        TypeError: input is not of real numbers, or a window's argument no integers.
+        TypeError: input is not of real numbers, or an argument of the window is not an integer.
         ValueError: input has other dimensions or no pixels, a padding is more than half of its
             window, or no window fits.
     """

@@ -1,15 +1,16 @@
-// A thread has a column of windows: single pixels of planes, or 16-byte vectors of channels.
+// A thread processes a column of windows: single pixels of planes, or 16-byte vectors of channels.
 //
-// Idea: size and stride are constants, so that the pixels of ROWS windows below each other are
-// registers, all loaded before the first is compared. The greatest of a line of WIDE pixels serves
-// every window that holds the line. A pixel outside is replaced by the nearest of the window, which
-// changes no maximum. Neighbouring threads have neighbouring windows (or channels).
-// Traffic: that of `cuda_naive`; pixels that threads share come from L1. Over it: several windows
-// in flight, and few instructions: no divisions, no comparisons of coordinates. Limit: DRAM; for
-// planes of 16-bit types with numbers, instructions.
+// Idea: size and stride are constants, so that the pixels of ROWS vertically adjacent windows are
+// in registers, all loaded before the first comparison. The maximum of a line of WIDE pixels is
+// used by every window that contains the line. A pixel outside is replaced by the nearest one of
+// the window, which changes no maximum. Adjacent threads process adjacent windows (or channels).
+// Traffic: as `cuda_naive`; pixels that threads share come from L1.
+// Compared with `cuda_naive`: several windows in flight; no divisions or comparisons of
+// coordinates.
+// Limit: DRAM bandwidth; for planes of 16-bit types with indices, instructions.
 #include "maximum.cuh"
 
-// `line`: elements between two rows of x, `pixel` between two pixels.
+// `line`: elements between two rows of x; `pixel`: between two pixels.
 template <typename T, int WIDTH, int HIGH, int WIDE, int STRIDE, bool KEEP, int ROWS, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     max_fwd_rows(const T *x, T *y, unsigned char *at, unsigned count, int line, int pixel,

@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def fits_columns_backward(gpu, gy, at, hw, kernel, stride, padding, dilation, ce
 
 
 def order(gpu, **specs):
-    """None is proven on a GPU yet."""
+    """No rung: none is proven on a GPU yet."""
     return ()
 
 
 def bucket(hw, kernel, stride, padding, dilation, ceil, keep, **tensors):
-    """Key of a call in the tuned table: dtype, channels of a thread, window, size."""
+    """Key of a call in the tuned table: dtype, channels per thread, window, size."""
     t = next(iter(tensors.values()))
     shape = "x".join(map(str, (*kernel, *stride)))
     return f"{kind(t.dtype)}/{width(t)}/{shape}/{log2(t.numel())}"

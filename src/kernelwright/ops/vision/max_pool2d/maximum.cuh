@@ -1,4 +1,4 @@
-// The greatest pixel of a window, and its number.
+// The greatest pixel of a window, and its index in the window.
 #pragma once
 #include <kw/reduce.cuh>
 #include <kw/vec.cuh>
@@ -8,10 +8,11 @@
 
 namespace kw {
 
-// A NaN is greater than any number; of several the last counts.
+// NaN is greater than any number; of several NaNs the last is selected.
 __device__ __forceinline__ bool exceeds(float x, float most) { return x > most || x != x; }
 
-// The greater of x and `most`, and its number; NaN if one is NaN, the number is undefined then.
+// Keeps the greater of x and `most`, and its index; NaN if one is NaN, where the index is
+// undefined.
 __device__ __forceinline__ void take(float x, int n, bool first, float &most, int &number) {
   if (first) {
     most = x, number = n;

@@ -1,10 +1,10 @@
-"""max_pool2d: the maths. Of images (*, H, W, C), y[o, p] is the greatest pixel of window (o, p),
-pixels (o s - padding + i dilation, p s - padding + j dilation) for i, j below the kernel's size,
-where they lie inside. A NaN is greater than any number.
+"""max_pool2d: the mathematics. For images (*, H, W, C), y[o, p] is the greatest pixel of window (o,
+p), pixels (o s - padding + i dilation, p s - padding + j dilation) for i, j below the kernel's
+size, of those inside the image. NaN is greater than any number.
 
-`at` says which pixel that is: i * width + j, the first of equal ones, the last of NaNs, in one byte
-where the window has no more than 256 pixels. It has no elements without `keep`. The gradient of a
-pixel is the sum of gy over the windows that chose it.
+`at` is the index of this pixel in its window: i * width + j, the first of equal pixels, the last of
+NaNs, in one byte if the window has no more than 256 pixels. It has no elements without `keep`. The
+gradient of a pixel is the sum of gy over the windows that selected it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kernelwright.ops.vision.windows import made, windows
 ONE, NONE = (1, 1), (0, 0)
 DEFAULTS = {"stride": (2, 2), "padding": NONE, "dilation": ONE, "ceil": False, "keep": True}
 TWO, THREE = {"kernel": (2, 2)}, {"kernel": (3, 3), "padding": ONE}
-# (images, height, width, channels), what differs from DEFAULTS
+# (images, height, width, channels), parameters that differ from DEFAULTS
 SHAPES = (
     ((2, 6, 8, 1), TWO),
     ((3, 9, 11, 1), THREE),
@@ -71,7 +71,7 @@ def index_dtype(kernel) -> torch.dtype:
 
 
 def chosen(of: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
-    """Which pixel of each window is the greatest; `there`: those that lie inside."""
+    """The index of the greatest pixel of each window; `there`: the pixels that are inside."""
     number = torch.arange(1, 1 + len(of), device=of.device).view(-1, *(1,) * (of.ndim - 1))
     greatest = (of == of.amax(0)) & there
     rank = torch.where(of.isnan(), len(of) + number, greatest * (1 + len(of) - number))
@@ -88,7 +88,7 @@ def reference(x, hw, kernel, stride, padding, dilation, ceil, keep):
 
 
 def backward_reference(gy, at, hw, kernel, stride, padding, dilation, ceil, keep):
-    """Each gy is added where its window's number says."""
+    """Each gy is added to the pixel that its window's index selects."""
     geometry = (kernel, stride, padding, dilation, ceil)
     shape = (*gy.shape[:-3], *hw, gy.shape[-1])
     pixels = torch.arange(math.prod(hw), device=gy.device).view(*hw, 1)
@@ -101,7 +101,7 @@ def backward_reference(gy, at, hw, kernel, stride, padding, dilation, ceil, keep
 
 
 def places(at, hw, kernel, stride, padding, dilation):
-    """PyTorch's indices, of pixels in their images, from numbers of pixels in their windows."""
+    """PyTorch's indices, of pixels in their images, from indices of pixels in their windows."""
     found = []
     for axis, of in enumerate((at // kernel[1], at % kernel[1])):
         dim = axis - 3
@@ -133,7 +133,7 @@ def backward_inputs(c, device):
 
 
 def _any_inside(shape, dtype, device):
-    """Numbers of pixels of windows of four that all lie inside."""
+    """Indices of pixels in windows of four pixels that are all inside."""
     return torch.randint(4, shape, dtype=dtype, device=device)
 
 
@@ -163,7 +163,7 @@ def backward_cost(**args):
 
 def noise(gy, **args):
     """The rounding error of a sum of up to n terms in float32: u n times the root of the sum of
-    squares, n being the windows that a pixel is in."""
+    squares, where n is the number of windows that contain a pixel."""
     u = torch.finfo(torch.float64).eps if gy.dtype == torch.float64 else U
     n = math.prod(-(-k // s) for k, s in zip(args["kernel"], args["stride"], strict=True))
     squares = backward_reference(gy.double().square(), **args)

@@ -25,7 +25,7 @@ def native(x, hw, kernel, stride, padding, dilation, ceil, keep):
 
 
 def numbers(place, hw, kernel, stride, padding, dilation):
-    """Numbers of pixels in their windows, from those in the images."""
+    """Indices of pixels in their windows, from those in the images."""
     i, j = place // hw[1], place % hw[1]
     for of, dim, axis in ((i, -3, 0), (j, -2, 1)):
         window = torch.arange(place.shape[dim], device=place.device) * stride[axis] - padding[axis]

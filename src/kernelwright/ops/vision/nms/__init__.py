@@ -29,19 +29,19 @@ _nms = bind(LADDER, vmap="loop")
 
 
 def nms(boxes: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
-    """Which boxes are kept if one suppresses all of lesser scores that overlap it too much, as
-    torchvision.ops.nms. Source: torchvision.
+    """Non-maximum suppression: select boxes such that none overlaps too much with a selected box of
+    a higher score, as torchvision.ops.nms. Source: torchvision.
 
     Args:
         boxes: (N, 4), each x1, y1, x2, y2; float32, float16 and bfloat16 have GPU rungs, for up to
             65,536 boxes, which compute in float32.
         scores: (N,), of the same dtype.
-        iou_threshold: a box is suppressed where intersection over union with a box that is kept is
+        iou_threshold: a box is suppressed if its intersection over union with a selected box is
             greater.
 
     Returns:
-        The numbers of the boxes that are kept, int64, by falling scores; of equal ones the first
-        comes first. On a GPU the call waits for their count.
+        The indices of the selected boxes, int64, in descending order of their scores; equal scores
+        are in the order of the input. On a GPU the call waits for the number of boxes.
 
     Raises:
         TypeError: boxes or scores are not floating point, or of different dtypes.

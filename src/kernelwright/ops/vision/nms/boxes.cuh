@@ -5,7 +5,7 @@
 namespace kw {
 
 using Bits = unsigned long long;
-constexpr int kGroup = 64;  // boxes of a word
+constexpr int kGroup = 64;  // boxes per word
 constexpr unsigned kAll = 0xffffffffu;
 
 struct alignas(16) Box {
@@ -18,8 +18,8 @@ template <typename T> __device__ __forceinline__ Box load_box(const T *p) {
   return {to_float(p[0]), to_float(p[1]), to_float(p[2]), to_float(p[3])};
 }
 
-// Whether the overlap of two boxes is greater than the threshold. The division decides only where
-// the product is within rounding of it.
+// Whether the overlap of two boxes is greater than the threshold. A division is needed only if the
+// product is within the rounding error of it.
 __device__ __forceinline__ bool overlap(const Box &a, const Box &b, float threshold) {
   const float width = fmaxf(fminf(a.x2, b.x2) - fmaxf(a.x1, b.x1), 0.0f);
   const float height = fmaxf(fminf(a.y2, b.y2) - fmaxf(a.y1, b.y1), 0.0f);
@@ -34,15 +34,16 @@ __device__ __forceinline__ bool overlap(const Box &a, const Box &b, float thresh
   return shared / united > threshold;
 }
 
-// A number that is greater, the earlier a score comes: NaN, then numbers from the greatest on.
+// A number that is greater the earlier a score comes: first NaN, then numbers in descending order.
 __device__ __forceinline__ unsigned key_of(float score) {
   if (score != score) return kAll;
   const unsigned bits = __float_as_uint(score + 0.0f);  // -0 becomes 0
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-// In a warp whose lane l has boxes l and l + 32 of a group, each with the words of those before it
-// that suppress it: which of `candidates` are kept. Each repetition decides at least one more.
+// Called by a warp whose lane l has boxes l and l + 32 of a group, each with a word of the earlier
+// boxes that suppress it: returns which of `candidates` are kept. Each iteration decides at least
+// one more.
 __device__ __forceinline__ Bits resolve(Bits candidates, Bits low, Bits high) {
   Bits kept = candidates, found = kept;
   do {

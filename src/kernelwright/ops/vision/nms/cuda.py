@@ -22,7 +22,7 @@ from kernelwright.contract.template_args import CTYPE
 from .heuristics import BLOCK
 
 GROUP = 64  # kw::kGroup
-LANES, ORDER_BLOCK = 16, 512  # threads that count for a box, and of a block of nms_order
+LANES, ORDER_BLOCK = 16, 512  # threads that count for a box; threads per block of nms_order
 
 
 def naive(gpu, config, boxes, scores, iou_threshold):
@@ -82,7 +82,7 @@ def _sorted(n):
 
 
 def _stride(t):
-    """Elements between two boxes, or two scores, which lie as layout "rows" has them."""
+    """Elements between two boxes, or two scores, in the layout "rows"."""
     return t.strides[0]
 
 

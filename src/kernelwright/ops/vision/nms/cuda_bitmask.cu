@@ -1,14 +1,14 @@
-// All pairs by all multiprocessors, as bits; then one block goes through groups of 64.
+// All pairs are compared by all multiprocessors; then one block processes groups of 64 boxes.
 //
-// Idea: after `nms_order`, a thread compares a box with 64 others and writes a word of bits. Of the
-// words of a group within itself, those of boxes before. A last block then decides a group at a
-// time: within it by ballots, a few for all 64 boxes, and all words of those kept are joined.
+// Idea: after `nms_order`, a thread compares a box with 64 others and writes a word of bits. Within
+// a group, a word has the bits of the boxes before. One block then decides one group after another:
+// within it by ballots, a few for all 64 boxes; the words of the kept boxes are combined.
 // Traffic: N * N / 16 bytes of words, written and at most read once, in L2.
-// Over `cuda_naive`: comparisons by the whole GPU, a barrier for 64 boxes.
-// Limit: the comparisons; the last launch, which waits for L2 once for each group.
+// Compared with `cuda_naive`: comparisons by the whole GPU, one barrier per 64 boxes.
+// Limit: the comparisons; the last launch, which waits for L2 once per group.
 #include "order.cuh"
 
-// Words of kGroup boxes by COLUMNS groups.
+// The words of kGroup boxes by COLUMNS groups.
 template <int COLUMNS>
 __global__ void __launch_bounds__(kw::kGroup *COLUMNS)
     nms_bits(const kw::Box *sorted, kw::Bits *bits, int count, int words, float threshold) {

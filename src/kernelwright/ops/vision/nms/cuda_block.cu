@@ -1,11 +1,13 @@
 // Up to 1024 boxes in a single launch of one block.
 //
-// Idea: a thread has a box: it counts how many come before it, which is its place in shared memory,
-// and goes on with the box of its own place. Warps take turns: of 32 boxes, those that are kept are
-// found by ballots, then every later thread compares its box with them.
-// Traffic: boxes and scores read once, the result written once; all else is shared memory.
-// Over `cuda_naive`: one launch, and a barrier for 32 boxes.
-// Limit: launch latency; with more boxes, one multiprocessor's arithmetic.
+// Idea: each thread counts how many boxes come before its own, which is the position of this box in
+// shared memory, and continues with the box at the thread's own position. Warps take turns: for 32
+// boxes, those that are kept are found by ballots, then every later thread compares its box with
+// them.
+// Traffic: boxes and scores read once, the result written once; everything else is in shared
+// memory.
+// Compared with `cuda_naive`: one launch, and one barrier per 32 boxes.
+// Limit: launch latency; with more boxes, the arithmetic of one multiprocessor.
 #include "boxes.cuh"
 
 template <typename T, int BLOCK>
@@ -27,7 +29,7 @@ __global__ void __launch_bounds__(BLOCK)
   }
   __syncthreads();
   const kw::Box own = i < count ? sorted[i] : kw::Box{};
-  unsigned rivals = 0;  // of this warp's boxes, those before this one that overlap it
+  unsigned rivals = 0;  // earlier boxes of this warp that overlap it
   for (int k = 0; k < 32 && warp * 32 + k < count; ++k)
     if (k < lane && kw::overlap(sorted[warp * 32 + k], own, threshold)) rivals |= 1u << k;
   bool gone = i >= count;

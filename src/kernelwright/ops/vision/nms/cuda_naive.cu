@@ -1,9 +1,11 @@
 // Boxes in order, one after another, in one block.
 //
-// Idea: boxes are brought into the order of their scores by counting, for each, how many come
-// before it. Then a block goes through them: where a box is still kept, each thread compares it
-// with others behind it, and marks those that it suppresses. Traffic: boxes and marks from L2, once
-// for each box that is kept. Limit: one multiprocessor, and a barrier for each box.
+// Idea: boxes are sorted by score by counting, for each, how many come before it. Then a block
+// iterates over them: if a box is still kept, each thread compares it with later boxes, and marks
+// those that it suppresses.
+// Traffic: boxes and marks from L2, once for each box that is kept.
+// Compared with `manual`: no matrix of all overlaps.
+// Limit: one multiprocessor, and one barrier per box.
 #include "order.cuh"
 
 template <int BLOCK>

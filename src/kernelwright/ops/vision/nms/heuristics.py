@@ -1,11 +1,11 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
 from kernelwright.contract.eligibility import kind, log2, other_dtype
 
 MOST = 65_536  # boxes whose words fit a block's shared memory, and N * N / 8 bytes of workspace
-BLOCK = 1024  # boxes of a single block
+BLOCK = 1024  # boxes that a single block can process
 
 NAIVE = ({"block": 256},)
 SINGLE = ({},)
@@ -25,7 +25,7 @@ def fits_block(gpu, boxes, scores, iou_threshold):
 
 
 def order(gpu, **specs):
-    """None is proven on a GPU yet."""
+    """No rung: none is proven on a GPU yet."""
     return ()
 
 

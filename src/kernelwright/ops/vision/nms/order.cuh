@@ -1,9 +1,9 @@
-// The first of several launches: boxes in the order of their scores.
+// The first of several launches: sorts boxes by score.
 #pragma once
 #include "boxes.cuh"
 
-// LANES threads count for one box how many come before it; its place is that number. The keys pass
-// through shared memory, BLOCK at a time.
+// LANES threads count how many boxes come before a box; this number is its position. The keys are
+// read through shared memory, BLOCK at a time.
 template <typename T, int LANES, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     nms_order(const T *boxes, const T *scores, kw::Box *sorted, int *order, int count,

@@ -1,12 +1,13 @@
-"""nms: the maths. Boxes (x1, y1, x2, y2) in the order of their scores, of equal ones the first
-first: a box is kept unless its overlap with one that is kept before it,
+"""nms: the mathematics. Boxes (x1, y1, x2, y2) are processed in descending order of their scores,
+equal ones in the order of the input. A box is kept unless its overlap with an earlier box that is
+kept,
 
     intersection / (area + area - intersection),
 
-is greater than the threshold. Widths and heights of intersections are at least 0, areas are not cut
-off, and what is no number is not greater. A score that is NaN comes before every number.
+is greater than the threshold. Widths and heights of intersections are at least 0; areas are not
+clamped; NaN is not greater. A score of NaN comes before every number.
 
-`keep` has the numbers of the boxes that are kept, in that order, and -1 after `count` of them.
+`keep` contains the indices of the boxes that are kept, in this order, and -1 after `count` of them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import torch
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, generator, tensor
 
-# A case's shape is that of the comparisons, boxes by boxes: (shape, threshold and scores)
+# The shape of a case is that of the comparisons, boxes by boxes: (shape, threshold and scores)
 SHAPES = (
     ((1, 1), {}),
     ((7, 7), {}),
@@ -55,10 +56,10 @@ CASES = (
 
 
 def overlaps(a, b):
-    """Intersection over union of each of boxes a (n, 4) with each of b (m, 4)."""
+    """Intersection over union of each box of a (n, 4) with each of b (m, 4)."""
     a, b = a[:, None], b[None]
     left_top, right_bottom = torch.fmax(a[..., :2], b[..., :2]), torch.fmin(a[..., 2:], b[..., 2:])
-    # fmax takes the number of a number and NaN, as the comparison of a GPU does
+    # fmax returns the number if one operand is NaN, as a comparison on a GPU does
     shared = torch.fmax(right_bottom - left_top, torch.zeros_like(left_top)).prod(-1)
     areas = [(t[..., 2] - t[..., 0]) * (t[..., 3] - t[..., 1]) for t in (a, b)]
     return shared / (areas[0] + areas[1] - shared)
@@ -69,7 +70,7 @@ def ranked(scores):
 
 
 def listed(order, kept):
-    """(keep, count) of boxes in order, and which of them are kept."""
+    """(keep, count) from the boxes in order, and which of them are kept."""
     keep, (found,) = torch.full_like(order, -1), kept.nonzero(as_tuple=True)
     keep[: len(found)] = order[found]
     return keep, torch.tensor([len(found)], device=order.device)

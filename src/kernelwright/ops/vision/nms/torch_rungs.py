@@ -8,7 +8,7 @@ GROUP = 1024  # boxes that are decided together
 
 
 def manual(boxes, scores, iou_threshold):
-    """All overlaps at once. That a box is kept depends on those before it, so that each repetition
+    """All overlaps at once. Whether a box is kept depends only on earlier boxes, so each iteration
     decides at least one more."""
     order = ranked(scores)
     boxes = _wide(boxes)[order]
@@ -16,7 +16,8 @@ def manual(boxes, scores, iou_threshold):
 
 
 def native(boxes, scores, iou_threshold):
-    """Groups in order: the boxes of one are decided, those behind compared with what it keeps."""
+    """Groups in order: the boxes of one group are decided, then later boxes are compared with those
+    kept."""
     order = ranked(scores)
     boxes, kept = _wide(boxes)[order], torch.ones_like(order, dtype=torch.bool)
     for start in range(0, len(boxes), GROUP):
@@ -36,7 +37,8 @@ def _wide(boxes):
 
 
 def _fixed_point(suppresses):
-    """Which boxes are kept, if row i of a strictly upper triangle says whom box i suppresses."""
+    """Which boxes are kept, if row i of a strictly upper triangle marks the boxes that box i
+    suppresses."""
     kept = torch.ones(len(suppresses), dtype=torch.bool, device=suppresses.device)
     while True:
         found = ~(suppresses & kept[:, None]).any(0)

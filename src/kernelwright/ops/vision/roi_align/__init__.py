@@ -36,18 +36,18 @@ def roi_align(
     sampling_ratio: int = -1,
     aligned: bool = False,
 ) -> torch.Tensor:
-    """Regions of images, each in output_size bins, as torchvision.ops.roi_align.
+    """Resample regions of images to output_size bins each, as torchvision.ops.roi_align.
 
     Coordinates are float32, for 16-bit boxes too. Source: torchvision.
 
     Args:
         input: (N, C, H, W), planes or channels last; float32, float16 and bfloat16 have GPU rungs.
-        boxes: (K, 5), each an image's number, x1, y1, x2, y2, of the dtype of input; or for each
-            image its boxes (L, 4).
-        output_size: bins of a region, one number or (height, width).
-        spatial_scale: what coordinates are multiplied with to give pixels.
-        sampling_ratio: points of a bin along each dimension; as many as pixels if not positive.
-        aligned: whether coordinates are those of pixels' corners, half a pixel off their middles.
+        boxes: (K, 5), each the index of an image, x1, y1, x2, y2, of the input's dtype; or a list
+            with the boxes (L, 4) of each image.
+        output_size: number of bins per region, one number or (height, width).
+        spatial_scale: factor that converts coordinates to pixels.
+        sampling_ratio: points per bin along each dimension; as many as pixels if not positive.
+        aligned: whether coordinates refer to corners of pixels, half a pixel from their centres.
 
     Returns:
         (K, C, height, width), in the memory format of input. It has no gradient: a backward raises
@@ -56,8 +56,8 @@ def roi_align(
     Raises:
         TypeError: input or boxes are not floating point, or of different dtypes.
         ValueError: the shapes are not those above, or output_size is less than 1.
-        IndexError: on a CPU, an image's number is out of range. A GPU stops with a device-side
-            assertion.
+        IndexError: on a CPU, the index of an image is out of range. On a GPU this triggers a
+            device-side assertion.
     """
     arguments.floating("input", input)
     if input.ndim != 4:
@@ -79,7 +79,7 @@ def roi_align(
 
 
 def _listed(input: torch.Tensor, boxes: torch.Tensor | Sequence[torch.Tensor]) -> torch.Tensor:
-    """Boxes (K, 5) of a list of boxes (L, 4) for each image.
+    """Boxes (K, 5) from a list of boxes (L, 4) for each image.
 
     Raises:
         TypeError, ValueError: boxes is neither tensor nor list, or of other shapes.

@@ -1,9 +1,11 @@
-// A region per block, its points in shared memory.
+// One region per block, with its points in shared memory.
 //
 // Idea: rows and columns of a region's points do not depend on each other or on the channel: a
-// block computes bins * sampling of each, once, and its threads make the results of a part of the
-// channels from them. Traffic: that of `cuda_naive`. Over it: no coordinates in the loop over
-// points, 32-bit divisions. Limit: four loads of single elements for each point, in L1 and L2.
+// block computes bins * sampling of each, once, and its threads compute the results of some of the
+// channels from them.
+// Traffic: as `cuda_naive`.
+// Compared with `cuda_naive`: no coordinates in the loop over points, 32-bit divisions.
+// Limit: four loads of single elements per point, in L1 and L2.
 #include "../divisor.cuh"
 #include "regions.cuh"
 
@@ -11,7 +13,7 @@ struct Parts {
   kw::Divisor channels, bins_w, bins_h;
 };
 
-// A point along one dimension: two pixels, the second's weight.
+// A point along one dimension: two pixels, and the weight of the second.
 struct alignas(16) Place {
   int low, high;
   float weight;

@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kernelwright.ops.vision.images import MOST
 
 THREADS = ({"block": 256},)
 SHARED = ({"block": 256, "share": 4096}, {"block": 128, "share": 1024})
-POINTS = 256  # of a dimension of a region in shared memory
+POINTS = 256  # along a dimension of a region, in shared memory
 SAMPLES = 4
 
 
@@ -28,7 +28,7 @@ def fits_shared(gpu, x, rois, size, scale, sampling, aligned):
 
 
 def order(gpu, **specs):
-    """None is proven on a GPU yet."""
+    """No rung: none is proven on a GPU yet."""
     return ()
 
 

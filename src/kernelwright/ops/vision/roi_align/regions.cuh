@@ -1,11 +1,11 @@
-// Where the points of a region's bins lie.
+// Positions of the points in a region's bins.
 #pragma once
 #include <kw/vec.cuh>
 
 namespace kw {
 
 // Images, planes, height, width, channels, bins; points of a bin along a dimension, 0: as many as
-// pixels; whether coordinates are moved by half a pixel.
+// pixels; whether coordinates are shifted by half a pixel.
 struct Task {
   int images, planes, height, width, channels, bins_h, bins_w, sampling, aligned;
 };
@@ -44,7 +44,7 @@ struct Point {
   }
 };
 
-// The image that a region names.
+// The image that a region refers to.
 template <typename T>
 __device__ __forceinline__ long long image_of(const T *roi, const Task &task) {
   const int image = int(to_float(roi[0]));

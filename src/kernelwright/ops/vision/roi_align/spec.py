@@ -1,7 +1,7 @@
-"""roi_align: the maths. A region (image, x1, y1, x2, y2), scaled and moved by half a pixel where
-`aligned`, is divided into bins, and a result is the mean of an image at sampling^2 points of a bin,
-evenly spaced, each a bilinear mean of four pixels. A point more than a pixel outside counts as 0,
-one nearer as the edge. Without `aligned`, a region is at least one pixel wide and high. With
+"""roi_align: the mathematics. A region (image, x1, y1, x2, y2), scaled, and shifted by half a pixel
+if `aligned`, is divided into bins. A result is the mean of an image at sampling^2 evenly spaced
+points of a bin, each a bilinear mean of four pixels. A point more than a pixel outside counts as 0,
+a closer one as the edge. Without `aligned`, a region is at least one pixel wide and high. With
 `sampling` 0, a bin has as many points along a dimension as pixels, rounded up.
 
 x is (N, P, H, W, C): planes of NCHW images have C = 1, images with channels last P = 1.
@@ -52,8 +52,9 @@ CASES = (
 
 
 def points(rois, axis, n, size, scale, sampling, aligned):
-    """Along a dimension (1 of columns, 0 of rows), of each region, bin and number of a point: the
-    two pixels, the second's weight, and what the point counts. Numbers behind a bin's count 0."""
+    """Along a dimension (1 for columns, 0 for rows), for each region, bin and index of a point: the
+    two pixels, the weight of the second, and the weight of the point. Indices past a bin's points
+    have weight 0."""
     start, end = (rois[:, 2 - axis + k] * scale - (0.5 if aligned else 0.0) for k in (0, 2))
     extent = end - start if aligned else (end - start).clamp(min=1.0)
     bins = extent / size
@@ -117,7 +118,7 @@ def outputs(x, rois, size, scale, sampling, aligned):
 
 
 def cost(x, rois, size, scale, sampling, aligned):
-    """Of x, what `sampling` points of each bin read, at most all of it."""
+    """The elements of x that `sampling` points of each bin read, at most all of x."""
     (y,) = outputs(x, rois, size, scale, sampling, aligned)
     each = max(sampling, 1) ** 2 * 4
     read = min(x.nbytes, y.nbytes * each)
@@ -125,8 +126,8 @@ def cost(x, rois, size, scale, sampling, aligned):
 
 
 def noise(x, rois, size, scale, sampling, aligned):
-    """The rounding error of a mean in float32: of the coordinates, a few u times their magnitude,
-    over the largest pixel, and of products and sums."""
+    """The rounding error of a mean in float32: of the coordinates, a few u times their magnitude
+    times the largest pixel, and of products and sums."""
     (y,) = outputs(x, rois, size, scale, sampling, aligned)
     if not y.numel():
         return (x.new_zeros(y.shape, dtype=torch.float64),)

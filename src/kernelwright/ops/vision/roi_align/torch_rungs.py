@@ -11,7 +11,7 @@ def manual(x, rois, size, scale, sampling, aligned):
 
 
 def native(x, rois, size, scale, sampling, aligned):
-    """A few regions at a time: their rows, then of these their columns, all points at once."""
+    """A few regions at a time: their rows, then the columns of these, for all points at once."""
     return _wide(_by_rows, x, rois, size, scale, sampling, aligned)
 
 

@@ -52,21 +52,21 @@ def upsample_nearest2d(
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
 ) -> torch.Tensor:
-    """Images in another size, each output a copy of the nearest pixel, as
-    torch.nn.functional.interpolate with mode "nearest".
+    """Resize images by copying the nearest pixel, as torch.nn.functional.interpolate with mode
+    "nearest".
 
     Args:
         input: (N, C, H, W), planes or channels last; float32, float16 and bfloat16 have GPU rungs.
         size: height and width of the result, or one number for both.
-        scale_factor: instead of size, what height and width are multiplied with; outputs are then
-            placed by this number rather than by the quotient of the sizes.
+        scale_factor: instead of size, the factor of height and width; the positions of outputs are
+            then computed from it instead of the quotient of the sizes.
 
     Returns:
         A tensor of the new size, in the memory format of input. Its gradient adds up the outputs of
         each pixel in a fixed order.
 
     Raises:
-        TypeError: input is not floating point, or a size or factor is no number.
+        TypeError: input is not floating point, or a size or factor is not a number.
         ValueError: input has other dimensions, size and scale_factor are both given or neither is,
             or a size is less than 1.
     """

@@ -14,7 +14,7 @@ from kernelwright.ops.vision.images import count, divisors, pixel_stride, vector
 
 from .heuristics import times
 
-ROWS = 4  # of a thread of nearest_bwd_columns
+ROWS = 4  # rows per thread of nearest_bwd_columns
 
 
 def naive(gpu, config, x, hw, size, given, scale_h, scale_w):
@@ -87,7 +87,7 @@ def _integer(side, tensors, config, t, hw, size):
 
 
 def _axes(hw, size, given):
-    """kw::Sizes, and the scales: as the call says, or of the sizes."""
+    """kw::Sizes, and the scales: given by the call, or by the sizes."""
     sizes = packed(to_bytes("<4i", hw[0], size[0], hw[1], size[1]))
     if given:
         return sizes, f32("scale_h"), f32("scale_w")

@@ -1,11 +1,12 @@
 // Planes by vectors of the result's rows, for any scale.
 //
-// Idea: forward, a thread makes up to 16 bytes of a row of the result, for which it finds row and
-// plane once, by multiplications. Backward, a thread has a column of gx for ROWS rows: it finds the
-// outputs of its column once, and a row ends where the next one begins.
-// Traffic: that of `cuda_naive`. Over it: 16-byte stores (forward), divisions and searches that
-// many elements share, loads of several rows in flight (backward). Limit: loads of single elements,
-// L1's rate for 16-bit types.
+// Idea: forward, a thread writes up to 16 bytes of a row of the result, for which it computes row
+// and plane once, by multiplications. Backward, a thread processes a column of gx for ROWS rows: it
+// finds the outputs of its column once, and the outputs of a row end where those of the next begin.
+// Traffic: as `cuda_naive`.
+// Compared with `cuda_naive`: 16-byte stores (forward), divisions and searches that many elements
+// share, loads of several rows in flight (backward).
+// Limit: loads of single elements; L1's rate for 16-bit types.
 #include "nearest.cuh"
 
 template <typename T, int WIDTH, int BLOCK>

@@ -1,10 +1,12 @@
 // Planes enlarged by an integer: an access of 16 bytes in TIMES rows of the large image.
 //
-// Idea: a thread's WIDTH / TIMES pixels of a row are 16 bytes in each of TIMES rows of the enlarged
-// image. Rows count through all planes: row r becomes the rows from TIMES r on, whatever the
-// height. Forward the pixels are repeated in registers and stored, backward the rows are added up
-// there. Traffic: that of `cuda_naive`; every access is contiguous over a warp, UNROLL groups in
-// flight. Over `cuda_columns`: no pixel is loaded twice, a division for TIMES vectors. Limit: DRAM.
+// Idea: the WIDTH / TIMES pixels of a thread are 16 bytes in each of TIMES rows of the enlarged
+// image. Rows are counted across all planes: row r becomes the rows from TIMES r on, for any
+// height. In the forward the pixels are repeated in registers and stored; in the backward the rows
+// are added up there.
+// Traffic: as `cuda_naive`; every access is contiguous over a warp, with UNROLL groups in flight.
+// Compared with `cuda_columns`: no pixel is loaded twice, one division per TIMES vectors.
+// Limit: DRAM bandwidth.
 #include "nearest.cuh"
 
 template <typename T, int TIMES, int UNROLL, int BLOCK>

@@ -1,15 +1,16 @@
 // One thread per pixel: of the result, or of the gradient.
 //
-// Idea: a thread finds its coordinates by divisions, and copies the pixel that it shows. Backward
-// it adds up the rectangle of outputs that show its pixel, in float, in rows: no atomics. Traffic:
-// x (gy) read once from DRAM, the result written once. Limit: 2 or 4 bytes of a thread in flight,
-// and three 64-bit divisions for each of them.
+// Idea: a thread computes its coordinates by divisions, and copies the pixel of x. In the backward
+// it adds up the rectangle of outputs that copy its pixel, in float, row by row: no atomics.
+// Traffic: x (gy) read once from DRAM, the result written once.
+// Compared with `manual`: one selection instead of one per dimension.
+// Limit: 2 or 4 bytes per thread in flight, with three 64-bit divisions for each of them.
 #include <kw/types.cuh>
 
 #include "../../layout/permute_copy/places.cuh"
 #include "nearest.cuh"
 
-// `pixel`: elements between two pixels of what is read.
+// `pixel`: elements between two pixels of the tensor that is read.
 template <typename T>
 __global__ void nearest_fwd_naive(const T *x, T *y, long long count, long long channels,
                                   long long pixel, kw::Sizes sizes, float scale_h, float scale_w) {

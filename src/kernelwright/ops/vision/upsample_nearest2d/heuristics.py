@@ -1,4 +1,4 @@
-"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+"""Which rung handles a call, and its launch parameters. Imports no kernel language."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ THREADS = ({"block": 256},)
 COLUMNS = ({"block": 256},)
 CHANNELS = ({"block": 256, "unroll": 4}, {"block": 256, "unroll": 2})
 INTEGER = ({"block": 256, "unroll": 4}, {"block": 256, "unroll": 2})
-LONGEST = 2**22  # pixels along a dimension, whose quotients float32 gives
+LONGEST = 2**22  # pixels along a dimension for which float32 quotients are accurate
 
 
 def times(hw, size, given) -> int:
-    """Outputs per pixel in both dimensions where that is one integer, else 0."""
+    """Outputs per pixel in both dimensions if that is the same integer, else 0."""
     (down, rest_h), (right, rest_w) = (divmod(n, m) for n, m in zip(size, hw, strict=True))
     return 0 if given or rest_h or rest_w or down != right else down
 
@@ -28,8 +28,8 @@ def fits(gpu, hw, size, given, scale_h, scale_w, **tensors):
 
 
 def _too_many(tensors, hw, size):
-    """Why the results' vectors cannot be counted in 32 bits. Rows of odd widths have vectors of one
-    element."""
+    """Why the vectors of the results cannot be counted in 32 bits. Rows of odd widths have vectors
+    of one element."""
     (name, t), *_ = tensors.items()
     rows, columns = size if name == "x" else hw
     each = columns * t.shape[-1]
@@ -63,11 +63,11 @@ def fits_integer(gpu, hw, size, given, scale_h, scale_w, **tensors):
 
 
 def order(gpu, **specs):
-    """None is proven on a GPU yet."""
+    """No rung: none is proven on a GPU yet."""
     return ()
 
 
 def bucket(hw, size, given, scale_h, scale_w, **tensors):
-    """Key of a call in the tuned table: dtype, channels of a vector, enlargement, size."""
+    """Key of a call in the tuned table: dtype, channels per vector, enlargement, size."""
     (t,) = tensors.values()
     return f"{kind(t.dtype)}/{vector(t)}/{times(hw, size, given)}/{log2(t.numel())}"

@@ -1,4 +1,4 @@
-// Which pixel an output copies, along one dimension.
+// The pixel that an output copies, along one dimension.
 #pragma once
 #include <kw/vec.cuh>
 
@@ -10,8 +10,8 @@ struct Sizes {
   int from_h, to_h, from_w, to_w;
 };
 
-// Input and output pixels, and input pixels per output pixel. TIMES: where it is not 0, outputs per
-// pixel, which replaces the scale.
+// The number of input and output pixels, and input pixels per output pixel. TIMES: if not 0,
+// outputs per pixel, which replaces the scale.
 template <int TIMES> struct Axis {
   int from, to;
   float scale;
@@ -19,7 +19,7 @@ template <int TIMES> struct Axis {
   __device__ __forceinline__ int source(int o) const {
     return TIMES ? o / (TIMES ? TIMES : 1) : min(int(float(o) * scale), from - 1);
   }
-  // The first output whose source is i or behind it. The quotient is off by less than 2.
+  // The first output whose source is i or later. The error of the quotient is below 2.
   __device__ __forceinline__ int first_of(int i) const {
     if (TIMES) return i * TIMES;
     if (i == 0) return 0;

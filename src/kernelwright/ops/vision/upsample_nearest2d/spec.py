@@ -1,6 +1,6 @@
-"""upsample_nearest2d: the maths. Of images (*, H, W, C), y[o, p] = x[source(o), source(p)], where
-source(o) = min(floor(o * scale), H - 1) in float32 and scale is the number of input pixels per
-output pixel: input over output size, or what the arguments say where `given`.
+"""upsample_nearest2d: the mathematics. For images (*, H, W, C), y[o, p] = x[source(o), source(p)],
+where source(o) = min(floor(o * scale), H - 1) in float32 and scale is the number of input pixels
+per output pixel: input size over output size, or the scale arguments if `given`.
 
 The gradient of a pixel is the sum of gy over the outputs that copy it, a rectangle.
 """

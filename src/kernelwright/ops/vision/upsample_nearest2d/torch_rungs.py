@@ -1,4 +1,4 @@
-"""upsample_nearest2d in PyTorch: pixels by their numbers, and PyTorch's own operator."""
+"""upsample_nearest2d in PyTorch: pixels selected by index, and PyTorch's own operator."""
 
 import torch
 

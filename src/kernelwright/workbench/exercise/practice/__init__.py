@@ -1,9 +1,9 @@
-"""Operators for exercises alone: the classics, with signatures that a beginner can read.
+"""Operators that exist only for exercises: the classics, with simple signatures.
 
-The library's own rungs of these (`add`, `permute_copy`, `cumsum`, `layer_norm`) take every dtype,
-stride and option, and their kernels show it. Here an operator is one formula on contiguous float32
-tensors. The ladders are not bound to PyTorch and never dispatched; their rungs are the exercises'
-solutions, and are verified like all rungs.
+The library's rungs of these operators (`add`, `permute_copy`, `cumsum`, `layer_norm`) support every
+dtype, stride and option, which makes their kernels long. Here an operator is one formula on
+contiguous float32 tensors. The ladders are not bound to PyTorch and never dispatched; their rungs
+are the exercises' solutions, and are verified like all rungs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from . import spec
 
 
 def _fits(gpu, **args) -> str | None:
-    """Why a call does not fit the kernels, or None."""
+    """Why the kernels do not support a call, or None."""
     tensors = {name: t for name, t in args.items() if isinstance(t, TensorSpec)}
     return next(
         (f"{k} is not contiguous" for k, t in tensors.items() if not t.is_contiguous()), None

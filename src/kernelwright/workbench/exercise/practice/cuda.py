@@ -1,4 +1,4 @@
-"""Launches of the CUDA C++ kernels of practice."""
+"""Launches of practice's CUDA C++ kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operators of practice: float32, contiguous, small, and a signature that fits on a line."""
+"""Practice's operators: float32, contiguous, small, with signatures that fit on one line."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def _vector_inputs(c: Case, device: str) -> dict[str, Any]:
 
 
 def _positive(c: Case, device: str) -> dict[str, Any]:
-    """Nothing cancels, so that an error is a mistake and not rounding."""
+    """Positive values: no terms cancel, so that an error is a mistake and not rounding."""
     return {"x": tensor(c, "x", device).abs()}
 
 
 def _norm_inputs(c: Case, device: str) -> dict[str, Any]:
-    """A mean that is not zero: it must be subtracted before squares are added."""
+    """Values whose mean is not zero, so that it must be subtracted before squares are added."""
     columns = c.shape[-1:]
     return {
         "x": tensor(c, "x", device) + c.param("mean", 0.0),
@@ -47,7 +47,7 @@ def _norm_inputs(c: Case, device: str) -> dict[str, Any]:
 
 
 def _values(c: Case, device: str) -> dict[str, Any]:
-    """Integers of [0, bins), the small ones far more often than the large ones."""
+    """Integers in [0, bins); small ones are far more frequent than large ones."""
     bins = c.param("bins", 64)
     drawn = tensor(c, "x", device, dtype=F32).abs() * bins / 4
     return {"x": drawn.to(I32).clamp(max=bins - 1), "bins": bins}
@@ -59,8 +59,8 @@ def norm(x, weight, bias, eps):
 
 
 def sums_noise(sums, n: int):
-    """The rounding error of float32 in sums of n positive terms, in any order: up to n roundings
-    of u times the sum, taken as independent. A thread that adds a row alone is right too."""
+    """The rounding error of float32 in sums of n positive terms, in any order: up to n independent
+    roundings of u times the sum. A single thread that adds a row is therefore right too."""
     return U * math.sqrt(n) * sums.double().abs()
 
 

@@ -1,4 +1,4 @@
-"""The same in PyTorch: its error is the yardstick of a learner's."""
+"""The operators in PyTorch, whose error a learner's error is compared with."""
 
 import torch.nn.functional as F
 

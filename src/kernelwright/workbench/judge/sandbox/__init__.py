@@ -1,1 +1,1 @@
-"""The process that runs the judged kernel, and the process that checks it."""
+"""The process that runs the judged kernel, and the code of the judge that talks to it."""

@@ -1,4 +1,4 @@
-"""Memory that the judge and a kernel's process share."""
+"""Memory shared by the judge and the kernel's process."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ ALIGN = 512
 
 
 class Arena:
-    """Memory that both processes see. Blocks of it are given out and taken back."""
+    """Memory mapped by both processes, with allocation and release of blocks."""
 
     def __init__(self, device: torch.device, size: int, fd: int = -1, largest: int = 0):
-        """`fd`: of an arena on a CPU that this one takes the place of; both processes know it.
-        `largest`: bytes of a result that there is room for; an eighth by default."""
+        """`fd`: the file of an arena on a CPU that this one replaces; both processes have it open.
+        `largest`: bytes of the largest result; by default an eighth of the arena."""
         self.device, self.size, self.largest = device, size, largest or size // 8
         self._blocks: dict[int, int] = {}
         self._next = 0
         if device.type == "cuda":
             # larger than any block the caching allocator shares with other tensors, so that the
-            # handle opens this memory and no reference
+            # handle gives access to this memory only, not to the reference
             self.base = torch.empty(size, dtype=torch.uint8, device=device)
             self.fd = -1
         else:
@@ -34,15 +34,15 @@ class Arena:
             self.base = torch.frombuffer(self._map, dtype=torch.uint8)
 
     def told(self) -> dict[str, Any]:
-        """How the other process finds it."""
+        """The message with which the other process maps the arena."""
         if self.device.type == "cuda":
             parts = self.base.untyped_storage()._share_cuda_()
             return {"ipc": [_encoded(p) for p in parts]}
         return {"fd": self.fd, "size": self.size}
 
     def empty(self, count: int, dtype: torch.dtype, owner: list[int]) -> torch.Tensor:
-        """A flat tensor in the next gap that is large enough, behind the one that was given last:
-        an address that a kernel has kept is not at once another's. `owner` gets the block."""
+        """A flat tensor in the next large enough gap after the last allocation, so that an address
+        that a kernel has kept is not reused at once. `owner` gets the block."""
         size = max(1, -(-count * dtype.itemsize // ALIGN)) * ALIGN
         at = self._gap(self._next, size)
         at = self._gap(0, size) if at is None else at
@@ -88,7 +88,7 @@ def _encoded(part: Any) -> Any:
 
 
 def _anonymous() -> int:
-    """A file without a name, whose zeros take no memory until they are written."""
+    """An anonymous file, whose zeros take no memory until they are written."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("kernelwright")
     with tempfile.TemporaryFile() as file:

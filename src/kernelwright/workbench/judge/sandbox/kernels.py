@@ -1,4 +1,4 @@
-"""In a kernel's process: CUDA C++ with a launch file as a function, and what kernels compile to."""
+"""In the kernel's process: CUDA C++ with a launch file as a function; compiled properties."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kernelwright.workbench.verify.candidate import map_tensors
 from ..launch_file import plan_of
 from ..spec import Subject
 
-ARCH = "sm_90a"  # what is compiled for where there is no GPU
+ARCH = "sm_90a"  # the architecture to compile for without a GPU
 
 
 class CudaFunction:
@@ -54,8 +54,8 @@ class CudaFunction:
         return call(*args)
 
     def watched(self, args: list[Any]) -> dict[str, str]:
-        """What the emulator's checks find in a call: the first finding of each check."""
-        # it imports every operator, whose Triton kernels would be interpreted from then on
+        """The first finding of each of the emulator's checks in a call."""
+        # imported here, because it imports all operators and fixes Triton's mode
         from kernelwright.workbench.sanitize import report
         from kernelwright.workbench.sanitize.tool_runner import apart
 
@@ -76,7 +76,7 @@ class CudaFunction:
         return found
 
     def kernels(self, arch: str) -> list[dict[str, Any]]:
-        """What the launches of the newest plan compile to."""
+        """The compiled properties of the newest plan's launches."""
         if self._last is None:
             return []
         plan, specs = self._last
@@ -105,8 +105,8 @@ def facts(compiled: Compiled, kernel: str, threads: int, dynamic: int) -> dict[s
 
 
 def triton_kernels(call: Callable[[], Any]) -> list[dict[str, Any]]:
-    """What Triton compiles for this process's GPU to make one call: what it has compiled for
-    others is forgotten first, and found again in its cache."""
+    """The kernels that Triton compiles for this process's GPU in one call. Kernels compiled for
+    other calls are removed from its in-memory cache first, and found again in the cache on disk."""
     for fn in _triton_functions():
         fn.device_caches.clear()
     call()
@@ -132,7 +132,7 @@ def triton_kernels(call: Callable[[], Any]) -> list[dict[str, Any]]:
 def _triton_functions() -> list[Any]:
     import triton
 
-    # by type: isinstance would ask a weak proxy, whose object may be gone
+    # by type, because isinstance dereferences weak proxies, whose objects may be gone
     return [o for o in gc.get_objects() if issubclass(type(o), triton.JITFunction)]
 
 
@@ -157,7 +157,7 @@ class Interpreted:
                 v if n in executor.constexprs else _typed(v)
                 for n, v in zip(executor.arg_names, args, strict=False)
             ]
-            with _disable_current_modes():  # its copies are no operators of the kernel's
+            with _disable_current_modes():  # its copies are not operators of the kernel
                 return plain(executor, *given, **{**kwargs, **typed})
 
         GridExecutor.__call__ = watched  # pyright: ignore[reportAttributeAccessIssue]
@@ -178,7 +178,7 @@ class Interpreted:
             elif isinstance(value, (bool, int, float)):
                 told[name] = {"type": _scalar(value), "aligned": value % 16 == 0}
             else:
-                return  # a descriptor or a tuple: nothing that is compiled here
+                return  # a descriptor or a tuple, which cannot be compiled here
         plain = (bool, int, float, str, type(None))
         if all(isinstance(t.get("constexpr"), plain) for t in told.values()):
             self.launches[fn.__qualname__] = {
@@ -190,7 +190,7 @@ class Interpreted:
 
 
 def _typed(value: Any) -> Any:
-    """A float as the kernel sees it on a GPU: the interpreter would hand over a Python number."""
+    """A float with the kernel's type on a GPU; the interpreter would pass a Python number."""
     return interpreter._scalar(f32(value)) if isinstance(value, float) else value
 
 
@@ -203,7 +203,7 @@ def _scalar(value: float | int | bool) -> str:
 
 
 def compile_triton(launch: dict[str, Any], arch: str) -> dict[str, Any]:
-    """A kernel that another process has interpreted, compiled; its file is imported here."""
+    """Compile a kernel that another process has interpreted; imports its file here."""
     for fn in _triton_functions():
         if (fn.fn.__code__.co_filename, fn.fn.__qualname__) == (launch["file"], launch["name"]):
             break

@@ -1,4 +1,4 @@
-"""In a kernel's process: the user's file, the function in it, and what it raised."""
+"""In the kernel's process: loads the user's file and function, and describes exceptions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LANGUAGES = ("triton", "numba", "cupy")
 
 
 class NoFunction(Exception):
-    """The file lacks what was asked for."""
+    """The file does not have the requested function."""
 
 
 def imported() -> set[str]:
@@ -42,8 +42,8 @@ def function_in(module: Any, path: str, name: str) -> Callable[..., Any]:
 
 
 def module_of(path: str, name: str) -> Any:
-    """A file as a module; its folder is on the path, as for a script. A file of a package is
-    imported as that, so that its relative imports work."""
+    """A file as a module; its folder is on sys.path, as for a script. A file of a package is
+    imported as a part of the package, so that its relative imports work."""
     file, parts = Path(path).resolve(), [Path(path).stem]
     folder = file.parent
     while (folder / "__init__.py").is_file():
@@ -62,7 +62,7 @@ def module_of(path: str, name: str) -> Any:
 
 
 def parameters_of(fn: Callable) -> list[dict[str, Any]] | None:
-    """Of its signature; None where it has none that Python knows."""
+    """The parameters of a function's signature; None if Python cannot determine it."""
     try:
         found = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
@@ -72,8 +72,8 @@ def parameters_of(fn: Callable) -> list[dict[str, Any]] | None:
 
 
 def differentiated(fn: Callable, arguments: list[str], gradients: int) -> Callable:
-    """The gradients of `fn` in the named arguments; the last `gradients` arguments are those of
-    its results."""
+    """A function that computes the gradients of `fn` in the named arguments; its last `gradients`
+    arguments are the gradients of the results."""
 
     def call(*listed, **named):
         given = list(listed)
@@ -92,7 +92,7 @@ def differentiated(fn: Callable, arguments: list[str], gradients: int) -> Callab
 
 
 def host_function(path: Path, name: str, device: torch.device) -> Callable:
-    """A host function of a .cu, which launches its kernels itself: compiled by nvcc.
+    """A host function of a .cu that launches its kernels itself, compiled by nvcc.
 
     Raises:
         ToolchainError: this machine has no GPU.
@@ -125,11 +125,11 @@ def declaration_of(text: str, name: str) -> str:
 
 
 def solution(found: Callable, device: torch.device, how: dict[str, str]) -> Callable:
-    """A solution of a problem of another collection, as a function of the operator's arguments.
+    """The solution to a problem of another collection, as a function of the operator's arguments.
 
     Args:
-        how: {"model": the problem's file}: `found` is a class of models, with the weights of the
-            problem's; {"data": "tuple" or "single"}: `found` takes all arguments as one.
+        how: {"model": the problem's file}: `found` is a model class, which gets the weights of the
+            problem's model; {"data": "tuple" or "single"}: `found` takes all arguments as one.
     """
     if "model" in how:
         problem = module_of(how["model"], "judged_problem")
@@ -154,7 +154,7 @@ def solution(found: Callable, device: torch.device, how: dict[str, str]) -> Call
 
 
 def exception_told(e: BaseException) -> dict[str, Any]:
-    """An exception with the lines of the user's own files that it went through."""
+    """An exception as data, with the lines of the user's files in its traceback."""
     here = str(Path(__file__).resolve().parent)
     frames = traceback.extract_tb(e.__traceback__)
     mine = [f for f in frames if "judged_" in f.name or _users(f.filename, here)]

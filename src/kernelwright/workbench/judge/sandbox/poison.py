@@ -1,4 +1,4 @@
-"""In a kernel's process: what PyTorch allocates lies between red zones during a guarded call."""
+"""In the kernel's process: PyTorch's allocations get red zones during a guarded call."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kernelwright.toolchain import redzones
 
 
 class Poisoned(TorchDispatchMode):
-    """Gives what `torch.empty` and its like ask for between red zones, poisoned; what other
-    operators of PyTorch return is moved to between red zones."""
+    """Returns poisoned memory between red zones for `torch.empty` and similar calls, and moves the
+    results of PyTorch's other operators to memory between red zones."""
 
     def __init__(self, guard: redzones.Guard):
         super().__init__()
@@ -23,8 +23,8 @@ class Poisoned(TorchDispatchMode):
 
     @classmethod
     def is_infra_mode(cls) -> bool:
-        """torch.compile would pass over what it first meets under another mode, then and ever
-        after: the plain function would be judged in its place."""
+        """True, because torch.compile would permanently skip functions that it first sees under any
+        other mode, and the uncompiled function would be judged."""
         return True
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -39,7 +39,7 @@ class Poisoned(TorchDispatchMode):
         return self._moved(func, made, given)
 
     def _moved(self, func, made, given):
-        """A new tensor in guarded memory; a view of an argument as it is."""
+        """A new tensor moved to guarded memory; a view of an argument unchanged."""
         if not isinstance(made, torch.Tensor) or not made.numel() or _address(made) in given:
             return made
         return self._guarded(f"the result of {func.__name__.split('.')[0]}", made, fill=True)
@@ -54,7 +54,7 @@ class Poisoned(TorchDispatchMode):
 
 
 def unseen(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` outside of every mode: what a guard allocates is no result to be guarded again."""
+    """`fn` run outside of all modes, so that a guard's own allocations are not guarded again."""
 
     def call(*args: Any, **options: Any) -> Any:
         with _disable_current_modes():

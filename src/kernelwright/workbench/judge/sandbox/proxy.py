@@ -1,4 +1,4 @@
-"""A sandboxed kernel as the place of a candidate: checks become requests to its process."""
+"""A sandboxed kernel as a `candidate.Place`: checks become requests to its process."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Made(Run):
 
 
 class There:
-    """The function that a box has loaded, as the place of a candidate. Results are copied into
-    memory that the parent has spoiled.
+    """The function that a box has loaded, as a `candidate.Place`. Results are copied into memory
+    that the parent has overwritten with other values before.
 
     Args:
         arguments_of: turns arguments by name into {"listed": [...], "named": {...}}.
-        lockable: nothing but the kernel writes to its arguments, so that they can be locked: their
-            memory is read-only without a GPU. An interpreter copies every argument back.
-        refused: ids of the cases that the function is known to refuse.
+        lockable: only the kernel writes to its arguments, so they can be locked: without a GPU
+            their memory is read-only. (An interpreter copies every argument back.)
+        refused: ids of the cases that the function is known to reject.
         watchable: it is emulated CUDA C++, whose memory accesses and barriers can be checked.
     """
 
@@ -67,8 +67,8 @@ class There:
         return fenced
 
     def run(self, fenced: Fenced, *, guarded: bool = False, locked: bool = False) -> Made:
-        """Call it, and wait for its results. `locked`: without a GPU, a process that writes its
-        arguments ends."""
+        """Call the function, and wait for its results. `locked`: without a GPU, a process that
+        writes to its arguments is ended."""
         box, run = self.box, self.box.next()
         answer = box.process.ask(
             "run",
@@ -102,7 +102,7 @@ class There:
         return made
 
     def timed(self, call: int, fenced: Fenced) -> tuple[Any, ...]:
-        """The results, as they are now, of one of the calls that the process is timed by."""
+        """The current results of one of the timed calls."""
         described = self.box.process.ask("timed", call=call)
         outputs = self._fetch("fetch_timed", call, described)
         return all_results(self.operator, fenced.args, outputs)
@@ -117,7 +117,7 @@ class There:
         return outputs
 
     def _slot(self, described: dict[str, Any], blocks: list[int]) -> torch.Tensor | None:
-        """Memory for a result, spoiled; None where it is not to be copied."""
+        """Overwritten memory for a result; None if the result is not to be copied."""
         if described["type"] != "Tensor":
             return None
         dtype: torch.dtype = getattr(torch, described["dtype"])
@@ -168,7 +168,7 @@ class There:
         return all_results(self.operator, fenced.args, outputs)
 
     def watched(self, fenced: Fenced) -> dict[str, str]:
-        """What the emulator's checks find in a call of a kernel of a .cu, by check."""
+        """The findings of the emulator's checks in a call of a kernel of a .cu, by check."""
         found = self.box.process.ask("watched", args=self.told(fenced.args))
         return {str(check): str(text) for check, text in found.items()}
 
@@ -193,10 +193,10 @@ class There:
 
 
 def _result(described: dict[str, Any], slot: torch.Tensor | None) -> Any:
-    """A private copy: what the process can still write to is no result."""
+    """A private copy of a result, to which the kernel's process cannot write."""
     if slot is not None:
         return copy_of(slot)
-    if described["type"] == "Tensor":  # of another device, or of an absurd size
+    if described["type"] == "Tensor":  # on another device, or of an implausible size
         dtype = getattr(torch, described["dtype"])
         shape, stride = described["shape"], described["stride"]
         return torch.empty_strided(shape, stride, dtype=dtype, device="meta")

@@ -1,9 +1,9 @@
-"""In a kernel's process: rounds of calls, timed by the judging process.
+"""In the kernel's process: rounds of calls, timed by the judging process.
 
-A round calls the kernel once with each set of arguments, or several times over. The results of each
-call are kept in memory of their own, so that the judge can check every timed call afterwards: a
-CUDA graph replays what a kernel did while it was captured, and a kernel that launches nothing from
-its twentieth call on is then found to be wrong.
+A round calls the kernel once or several times with each set of arguments. The results of each call
+are kept in separate memory, so that the judge can check every timed call afterwards. For example, a
+CUDA graph replays what a kernel did while it was captured; a kernel that launches nothing from its
+twentieth call on is then found to be wrong.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Arguments = tuple[list[Any], dict[str, Any]]
 
 
 def synchronize_of(cuda: bool) -> Callable[[], None]:
-    """What waits for all of the GPU's work. Taken before a kernel's file is imported: it may
-    replace `torch.cuda.synchronize`, or what that calls, but not what is held already."""
+    """The function that waits for all of the GPU's work. It is looked up before the kernel's file
+    is imported, which may replace `torch.cuda.synchronize` or what that calls."""
     return torch._C._cuda_synchronize if cuda else lambda: None
 
 
 def captured(fn: Callable[[], Any]) -> tuple[Any, Any]:
     """(a CUDA graph of what a function launches, what it returned).
 
-    Raises whatever the function does, or else the end of its capture.
+    Raises the exceptions of the function, or else of the end of the capture.
     """
     graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
     raised: list[Exception] = []
@@ -48,19 +48,19 @@ def captured(fn: Callable[[], Any]) -> tuple[Any, Any]:
             results = told()
     except Exception:
         captures.end_recording(pool)
-        if raised:  # the capture's end says only that something before it failed
+        if raised:  # the error at the capture's end does not state the cause
             raise raised[0] from None
         raise
     return graph, results
 
 
 class Rounds:
-    """Rounds of one kernel, recorded in a CUDA graph where that can be.
+    """Rounds of one kernel, recorded in a CUDA graph if possible.
 
     Attributes:
-        launches: calls in a round.
-        uncaptured: why a round is calls and no graph, or "".
-        results: of each call of the newest round.
+        launches: the number of calls in a round.
+        uncaptured: why a round consists of calls instead of a graph, or "".
+        results: the results of each call of the newest round.
     """
 
     def __init__(
@@ -72,14 +72,14 @@ class Rounds:
         cuda: bool,
         synchronize: Callable[[], None],
     ):
-        """`passes`: how often a graph goes through the sets. `lent`: where memory of the
-        arguments begins, which is not to be spoiled."""
+        """`passes`: how often a graph goes through the sets. `lent`: the start addresses of the
+        arguments' memory, which must not be overwritten."""
         self.fn, self.sets, self.lent = fn, sets, lent
         self.cuda, self.synchronize = cuda, synchronize
         self.results: list[tuple[Any, ...]] = []
         self.uncaptured = "there is no GPU"
         self._start: Callable[[], Any] = self._plainly
-        for listed, named in sets[:2] * 2:  # builds, allocates, tunes
+        for listed, named in sets[:2] * 2:  # compile, allocate and tune first
             fn(*listed, **named)
         if cuda:
             self._record(sets * passes)
@@ -89,7 +89,7 @@ class Rounds:
     def _record(self, sets: list[Arguments]) -> None:
         try:
             graph, self.results = captured(lambda: self._each(sets))
-        except Exception as e:  # noqa: BLE001 - whatever a kernel raises is why
+        except Exception as e:  # noqa: BLE001 - whatever a kernel raises is the reason
             self.uncaptured = f"{type(e).__name__}: {e}".splitlines()[0]
         else:
             self._start, self.uncaptured = graph.replay, ""
@@ -98,17 +98,17 @@ class Rounds:
         return [as_tuple(self.fn(*listed, **named)) for listed, named in sets]
 
     def _plainly(self) -> None:
-        self.results = []  # frees what the round before gave
+        self.results = []  # frees the results of the previous round
         self.results = self._each(self.sets)
 
     def repeat(self, times: int) -> None:
-        """Rounds, and the wait for their end."""
+        """Run rounds, and wait for their end."""
         for _ in range(times):
             self._start()
         self.synchronize()
 
     def clock(self, times: int) -> float:
-        """Microseconds that this process's own clock gives so many rounds."""
+        """The duration of this number of rounds by this process's clock, in microseconds."""
         if not self.cuda:
             start = time.perf_counter()
             self.repeat(times)
@@ -121,13 +121,13 @@ class Rounds:
         return begin.elapsed_time(end) * 1e3
 
     def host(self, times: int) -> None:
-        """Calls without synchronization: host time."""
+        """Run calls without synchronization, for the host time."""
         (listed, named), fn = self.sets[0], self.fn
         for _ in range(times):
             fn(*listed, **named)
 
     def spoil(self) -> None:
-        """Overwrite what the newest round gave: a graph that does not write it again is found."""
+        """Overwrite the results of the newest round, to detect a graph that does not write them."""
         for results in self.results:
             for t in results:
                 if type(t) is torch.Tensor and t.untyped_storage().data_ptr() not in self.lent:

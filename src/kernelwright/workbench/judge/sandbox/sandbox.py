@@ -1,10 +1,10 @@
 """The parent's side of a process that runs a user's kernel.
 
-A kernel is arbitrary code. This keeps accidents and cheating away from the judge: the process has
-limits of time and memory, an environment of its own without the user's secrets, cache folders of
-its own; the parent owns the inputs and the memory that results are copied to, and holds the
-reference and the clock. It is no protection against malice: the process may do whatever its user
-may. Answers are JSON and are checked; nothing that the process writes is ever unpickled.
+A kernel is arbitrary code. This process is protected from accidents and cheating: the kernel's
+process has limits of time and memory, an environment without the user's secrets, and its own cache
+folders; the parent owns the inputs and the memory that results are copied to, and holds the
+reference and the clock. This is no protection against malice: the process has the user's rights.
+Answers are JSON and are checked; nothing that the process writes is ever unpickled.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kernelwright.support.errors import NoSpace, UsageError
 
 from .arena import Arena
 
-#: What of the environment a kernel's process gets; the rest, tokens among it, stays here.
+#: The environment variables that a kernel's process gets; others may be secrets.
 PASSED = (
     "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CC", "CXX",
     "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS",
@@ -43,17 +43,17 @@ CACHES = (
     "HOME", "TMPDIR", "XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR",
     "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR", "KW_CACHE",
 )  # fmt: skip
-SHARED = 256 << 20  # bytes of memory that both processes see
-ANSWER = 4 << 20  # bytes of the longest answer that is read
+SHARED = 256 << 20  # bytes of memory shared by both processes
+ANSWER = 4 << 20  # maximum bytes of an answer
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a kernel's process may take.
+    """The limits of a kernel's process.
 
     Attributes:
-        load_s: seconds to start, and to make a kernel ready to be timed.
-        call_s: seconds to import the user's file, and for one call; compilers count.
+        load_s: seconds to start, and to prepare a kernel for timing.
+        call_s: seconds to import the user's file, and for one call, including compilation.
         memory: bytes of host memory.
     """
 
@@ -68,9 +68,9 @@ class Limits:
             raise UsageError("--memory: must be more than 0 GiB")
 
 
-#: What an input that a kernel does not take may be refused with, in words.
+#: The exceptions with which a kernel may reject an input.
 REFUSALS = ("ValueError", "TypeError", "NotImplementedError", "AssertionError")
-#: What stops a kernel that a machine with a GPU, or with its headers, may run: no fault of its own.
+#: Exceptions of kernels that need a GPU or its headers, which are not faults of the kernel.
 UNABLE = ("ToolchainError", "CompileError", "InterpreterError")
 
 
@@ -83,17 +83,17 @@ class Failed(Exception):
 
     @property
     def refused(self) -> bool:
-        """The kernel raised an error stating that it does not accept this input."""
+        """Whether the kernel raised an error stating that it does not accept this input."""
         return self.kind in REFUSALS
 
     @property
     def unable(self) -> bool:
-        """This machine cannot build or run the kernel."""
+        """Whether this machine cannot build or run the kernel."""
         return self.kind in UNABLE
 
     @property
     def static(self) -> bool:
-        """Whatever the values are, this would have happened: the kernel cannot be built."""
+        """Whether the error does not depend on values: the kernel cannot be built."""
         return self.kind == "CompileError"
 
 
@@ -102,7 +102,7 @@ class Died(Exception):
 
 
 class Process:
-    """The process: starts it, exchanges messages with it, ends it."""
+    """Starts the kernel's process, exchanges messages with it, and ends it."""
 
     def __init__(self, device: torch.device, limits: Limits, arena: Arena, *, interpret: bool):
         self.device, self.limits, self.folder = (
@@ -147,13 +147,13 @@ class Process:
         return kept
 
     def ask(self, do: str, seconds: float | None = None, **request: Any) -> Any:
-        """One request and its answer.
+        """Send a request and return its answer.
 
         Raises:
-            Failed: the user's code raised. Died: the process has ended; it took too long, took too
-                much memory, crashed, or answered what is no answer. NoSpace: the disk is full.
+            Failed: the user's code raised. Died: the process has ended: it took too much time or
+                memory, crashed, or sent an invalid answer. NoSpace: the disk is full.
         """
-        if self.device.type == "cuda":  # what is written to shared memory has arrived
+        if self.device.type == "cuda":  # wait until shared memory has been written
             torch.cuda.synchronize(self.device)
         text = json.dumps({"do": do, **request}).encode()
         end = time.monotonic() + (self.limits.call_s if seconds is None else seconds)
@@ -173,7 +173,7 @@ class Process:
             self._end(f"its answer cannot be read: {e}")
             raise Died(self._why) from None
         if not isinstance(answer, dict) or not answer.keys() <= {"ok", "error"}:
-            self._end("its answer is none")
+            self._end("its answer is invalid")
             raise Died(self._why)
         if "error" in answer:
             told = answer["error"]
@@ -225,7 +225,7 @@ class Process:
         return self._popen.poll() is None
 
     def _line(self) -> str:
-        """The user's line that a crash happened in, as `faulthandler` has printed it."""
+        """The user's line in which a crash happened, as printed by `faulthandler`."""
         package = str(Path(__file__).resolve().parents[3])
         for file, line in re.findall(r'File "([^"]+)", line (\d+)', self.said()):
             if not file.startswith((package, sys.prefix, sys.base_prefix, "<")):
@@ -241,7 +241,7 @@ class Process:
             return file.read().decode(errors="replace")
 
     def _watch_memory(self) -> None:
-        """RLIMIT_AS would forbid CUDA's address space, so what is resident is watched instead."""
+        """Monitor resident memory; RLIMIT_AS would forbid the address space that CUDA reserves."""
         path = Path(f"/proc/{self._popen.pid}/statm")
         page = os.sysconf("SC_PAGE_SIZE")
         while self._popen.poll() is None:
@@ -255,7 +255,7 @@ class Process:
             time.sleep(0.05)
 
     def close(self) -> None:
-        """End it and whatever it has started, and remove its folder."""
+        """End the process and its child processes, and remove its folder."""
         self._kill()
         os.close(self._write)
         os.close(self._read)
@@ -264,9 +264,9 @@ class Process:
 
 
 class Box:
-    """A kernel in a process of its own: a `candidate.Place`.
+    """A kernel in a separate process.
 
-    Use as a context manager. After `Died` the box is spent.
+    Use as a context manager. After `Died` the box cannot be used any more.
     """
 
     def __init__(
@@ -299,12 +299,12 @@ class Box:
         """Import the user's file and take a function from it.
 
         Raises:
-            Failed: with the user's lines; its kind is "NoFunction" where there is none.
+            Failed: importing it failed; its kind is "NoFunction" if there is no such function.
         """
         return self.process.ask("load", path=str(path), name=name, make=make, kind=kind)
 
     def rearm(self, size: int, largest: int) -> None:
-        """Share so many bytes instead; what was shared before may not be used any more."""
+        """Share memory of another size; the memory shared before must not be used any more."""
         self.arena = Arena(self.device, max(size, SHARED), self.arena.fd, largest)
         self.process.ask("arena", arena=self.arena.told())
 

@@ -1,10 +1,10 @@
-"""The process that a kernel is judged in. `sandbox.Box` starts it and sends it requests.
+"""The process in which a kernel is judged. `sandbox.Box` starts it and sends it requests.
 
     python -m kernelwright.workbench.judge.sandbox.worker READ WRITE
 
-Requests and answers are JSON behind four bytes of length, over the two pipes; tensors lie in
-memory that the parent owns. The parent trusts this process as little as possible: it reads the
-results and takes the times itself.
+Requests and answers are JSON, each preceded by its length in four bytes, over the two pipes;
+tensors are in memory that the parent owns. The parent trusts this process as little as possible: it
+reads the results and takes the times itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .loading import (
 from .poison import Poisoned, unseen
 from .rounds import Rounds, captured, synchronize_of
 
-# A kernel may replace these later; they are called by what they are now.
+# A kernel may replace these later, so the original functions are stored here.
 _type, _len, _isinstance, _Tensor = type, len, isinstance, torch.Tensor
 _enumerate = threading.enumerate
 _read, _write, _pack, _unpack = os.read, os.write, struct.pack, struct.unpack
@@ -116,9 +116,9 @@ class Child:
         self.rounds = None
 
     def _tensor(self, t: dict[str, Any]) -> torch.Tensor:
-        """A tensor in the parent's memory: "at" a byte, "count" elements of a buffer, of which
-        the tensor begins at element "lead". It is no view of another, with which it would share
-        the count of its changes."""
+        """A tensor in the parent's memory: a buffer of "count" elements starts at byte "at", and
+        the tensor at element "lead" of it. It is not a view, which would share the version counter
+        of its base."""
         dtype = getattr(torch, t["dtype"])
         if self.cuda:
             first = t["at"] // dtype.itemsize + t["lead"]
@@ -142,17 +142,17 @@ class Child:
     # the kernel
 
     def do_load(self, path: str, name: str, make: bool, kind: dict[str, Any]) -> dict[str, Any]:
-        """Import the user's file and take a function from it; what it can be called with.
+        """Import the user's file and take a function from it; returns its parameters.
 
         Args:
-            make: the name is of a function that makes the kernel.
+            make: whether the name is that of a function that returns the kernel.
             kind: {"autograd": ...}, {"launch": {"path", "what"}}, {"solution": ...} or nothing.
         """
         self.functions.restore()
         self.loaded += 1
         before = imported()
         shapes = None
-        if "solution" in kind:  # it may import what lies beside the problem
+        if "solution" in kind:  # it may import files next to the problem
             folder = Path(kind["solution"]["folder"])
             sys.path += [str(folder), str(folder.parent)]
         if path.endswith(".cu") and "launch" not in kind:
@@ -164,7 +164,7 @@ class Child:
         fn = fn() if make else fn
         if "solution" in kind:
             fn = solution(fn, self.device, kind["solution"])
-        self.languages |= imported() - before  # torch imports some of them itself, later
+        self.languages |= imported() - before  # now, because torch itself imports some later
         if "triton" in self.languages:
             self._watch_interpreter()
         self.fn = fn
@@ -178,7 +178,7 @@ class Child:
         }
 
     def _cuda_function(self, source: str, name: str, path: str, what: str) -> tuple[Any, Any]:
-        """A kernel of a .cu, launched as the launch file says, and the shapes that it declares."""
+        """A kernel of a .cu with its launch file as a function, and the shapes that it declares."""
         from ..launch_file import shapes_of
         from ..spec import subject_of
         from .kernels import CudaFunction
@@ -188,7 +188,7 @@ class Child:
         return fn, shapes_of(launch)
 
     def _watch_interpreter(self) -> None:
-        """Triton's interpreter with our corrections, and a record of its launches."""
+        """Apply our fixes to Triton's interpreter, and record its launches."""
         from kernelwright import toolchain
 
         from .kernels import Interpreted
@@ -208,7 +208,7 @@ class Child:
         return as_tuple(self.fn(*listed, **named))
 
     def do_run(self, run: int, args: dict[str, Any], guarded: bool, poison: list[int], release):
-        """Call it and keep its results; what they are."""
+        """Call the function, keep its results, and return their descriptions."""
         for old in release:
             self.runs.pop(old, None)
         self._spoil(poison)
@@ -237,12 +237,12 @@ class Child:
         }
 
     def _spoil(self, sizes: list[int]) -> None:
-        """Leave NaN in the memory that the results' allocations will probably find."""
+        """Leave NaN in the memory that will probably be allocated for the results."""
         spoiled = [torch.full((n // 4 + 1,), float("nan"), device=self.device) for n in sizes]
         del spoiled
 
     def do_fetch(self, run: int, slots: list[dict[str, Any]]) -> None:
-        """Copy a run's results, as they are now, into the parent's memory."""
+        """Copy a run's current results into the parent's memory."""
         self._copy(self.runs[run], slots)
         self.synchronize()
 
@@ -251,21 +251,21 @@ class Child:
             if slot:
                 unexpanded(self._tensor(slot)).copy_(unexpanded(result.detach()))
 
-    # what checks ask besides
+    # further requests of checks
 
     def do_watched(self, args: dict[str, Any]) -> dict[str, str]:
-        """Races, accesses out of bounds and the like of an emulated kernel, by check."""
+        """Races, out-of-bounds accesses and other findings of an emulated kernel, by check."""
         from .kernels import CudaFunction
 
         assert _isinstance(self.fn, CudaFunction)
         return self.fn.watched(self._args(args)[0])
 
     def do_late(self, args, staged, slots) -> None:
-        """On a busy stream: the arguments arrive, the call, its results leave."""
+        """On a busy stream: copy the arguments, call the function, copy its results."""
         stream = torch.cuda.Stream()
         self.synchronize()
         with torch.cuda.stream(stream):
-            torch.cuda._sleep(20_000_000)  # some 10 ms
+            torch.cuda._sleep(20_000_000)  # about 10 ms
             for mine, late in zip(_tensors(self._args(args)), staged, strict=True):
                 unexpanded(mine).copy_(unexpanded(self._tensor(late)))
             self._copy(self._call(args), slots)
@@ -298,8 +298,8 @@ class Child:
     # time, by the parent's clock
 
     def do_prepare(self, sets: list[dict[str, Any]], passes: int) -> dict[str, Any]:
-        """Make rounds over rotated sets ready to be timed."""
-        self.rounds = None  # gives back its memory
+        """Prepare rounds over rotated sets for timing."""
+        self.rounds = None  # frees its memory
         assert self.fn is not None
         calls = [self._args(s) for s in sets]
         lent = {t.untyped_storage().data_ptr() for call in calls for t in _tensors(call)}
@@ -326,17 +326,17 @@ class Child:
         return [_described(r) for r in self._rounds().results[call]]
 
     def do_fetch_timed(self, run: int, slots: list[dict[str, Any]]) -> None:
-        """Copy what a call of the newest round gave into the parent's memory."""
+        """Copy the results of a call of the newest round into the parent's memory."""
         self._copy(self._rounds().results[run], slots)
         self.synchronize()
 
     def do_replaced(self) -> str | None:
         return self.functions.replaced()
 
-    # what it is made of
+    # static properties and costs
 
     def do_kernels(self, args: dict[str, Any], arch: str) -> dict[str, Any]:
-        """What the kernels of a call compile to, or what somebody else must compile to know."""
+        """Compiled properties of a call's kernels, or launches for another process to compile."""
         from . import kernels
 
         if _isinstance(self.fn, kernels.CudaFunction):
@@ -348,13 +348,13 @@ class Child:
         return {}
 
     def do_compile(self, launches: list[dict[str, Any]], arch: str) -> list[dict[str, Any]]:
-        """Kernels of the loaded file that another process has interpreted."""
+        """Compile kernels of the loaded file that another process has interpreted."""
         from .kernels import compile_triton
 
         return [compile_triton(launch, arch) for launch in launches]
 
     def do_costs(self, args: dict[str, Any]) -> dict[str, Any]:
-        """Launches of a call, bytes that its operators move, memory besides inputs and outputs."""
+        """Launches of a call, bytes moved by its operators, memory besides inputs and outputs."""
         from kernelwright.workbench.bench.fusion import count, kernels_seen
 
         listed, named = self._args(args)
@@ -371,13 +371,13 @@ class Child:
         work = count(call)
         ours = launched() - before
         opaque = ours or self.languages
-        if hasattr(fn, "launches"):  # a .cu: what runs it here is no part of it
+        if hasattr(fn, "launches"):  # a .cu: the code that runs it here is not counted
             work = replace(work, kernels=0)
         answer = {"launches": work.kernels + ours, "moved": None if opaque else work.bytes}
         if not self.cuda:
             return answer
         answer["launches"] = kernels_seen(call)
-        if answer["launches"] != work.kernels:  # kernels that are no operators: load_inline's, say
+        if answer["launches"] != work.kernels:  # kernels outside of operators: load_inline's, say
             answer["moved"] = None
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -388,8 +388,8 @@ class Child:
 
 
 def _compile_every_shape() -> None:
-    """torch.compile leaves a function that it has compiled eight times to Python from then on: the
-    plain function would be timed in its place."""
+    """Raise torch.compile's limit of recompilations: beyond it, a function runs uncompiled, and the
+    uncompiled function would be timed."""
     if "torch._dynamo" in sys.modules:
         config = sys.modules["torch._dynamo"].config
         config.recompile_limit = config.accumulated_recompile_limit = 1 << 20
@@ -403,13 +403,13 @@ def _tensors(args: tuple[list[Any], dict[str, Any]]) -> list[torch.Tensor]:
 
 
 def _locked(args: dict[str, Any]) -> list[bool]:
-    """Which of the tensors, in the order of `_tensors`, must not be written."""
+    """For each tensor, in the order of `_tensors`, whether it must not be written."""
     told = (*args["listed"], *args["named"].values())
     return [bool(t.get("locked")) for v in told for t in ([v["t"]] if "t" in v else v.get("l", ()))]
 
 
 def _described(t: Any) -> dict[str, Any]:
-    """What a result is. Types by identity: a subclass may compute itself when somebody looks."""
+    """Describe a result. Types are compared by identity, because a subclass may run code."""
     kind = _type(t)
     if kind is not _Tensor:
         return {"type": kind.__name__}
@@ -426,5 +426,5 @@ def _described(t: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    faulthandler.enable()  # a crash names its line
+    faulthandler.enable()  # so that a crash reports its line
     Child(int(sys.argv[1]), int(sys.argv[2])).serve()

@@ -16,7 +16,7 @@ from kernelwright.workbench.report import strips
 
 SOURCE = Path(__file__).with_name("copy.cu")
 BLOCK = 128
-SMALL, LARGE = 1024, 1 << 24  # elements in the emulator, and timed on a GPU
+SMALL, LARGE = 1024, 1 << 24  # elements in the emulator, and when timed on a GPU
 STRIDES = (1, 2, 4, 8, 16)
 OFFSETS = (0, 1, 8, 16)
 VECTORS = {"float": 1, "float2": 2, "float4": 4}

@@ -1,4 +1,4 @@
-"""Runs the program, and computes what copies cost and what their overlap saves."""
+"""Runs the program, and computes the cost of copies and the savings of overlapping them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from . import unified
 
 SOURCE = Path(__file__).with_name("copies.cu")
 GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
-#: GB/s of 16 lanes in one direction: giga-transfers of a bit per second and lane, 128 of 130 used.
+#: GB/s of 16 lanes in one direction, from gigabits per second and lane; 128 of 130 bits are data.
 PCIE = {f"PCIe {g}.0 x16": rate * 16 / 8 * 128 / 130 for g, rate in ((3, 8), (4, 16), (5, 32))}
 BUS = "PCIe 5.0 x16"
 PARTS = (1, 2, 4, 8, 16)
@@ -144,8 +144,8 @@ def _pipeline(stages: Sequence[float], parts: int) -> float:
     """The time of a pipeline whose stages process different parts of the data at the same time.
 
     Args:
-        stages: how long each stage takes for all of the data.
-        parts: how many equal parts the data is split into.
+        stages: the duration of each stage for all of the data.
+        parts: the number of equal parts into which the data is split.
     """
     return (sum(stages) + (parts - 1) * max(stages)) / parts
 

@@ -26,7 +26,7 @@ def times(device: torch.device) -> Table:
     """Times of the kernel with page faults, of the prefetch, and of the kernel after it.
 
     Raises:
-        ToolchainError: the driver refuses an allocation or a prefetch.
+        ToolchainError: the driver rejects an allocation or a prefetch.
     """
     index = index_of(device)
     if not _faults(index):
@@ -66,7 +66,7 @@ def _samples(address: int, index: int) -> dict[str, list[float]]:
 
 
 class _Floats:
-    """Memory at an address, as torch.as_tensor takes it."""
+    """Memory at an address, in the form that torch.as_tensor accepts."""
 
     def __init__(self, address: int):
         self.__cuda_array_interface__ = {

@@ -1,4 +1,4 @@
-"""Runs kernels of one, two and three dimensions and reads where their threads were."""
+"""Runs kernels of one, two and three dimensions and reads the positions of their threads."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _matrix(kernel: str, block: tuple[int, int], rows: int, columns: int) -> Cal
 
 
 def _nothing() -> dict[str, torch.Tensor]:
-    """A call has at least one tensor, which decides its device."""
+    """A dummy input: a call needs at least one tensor, which determines its device."""
     return {"unused": torch.zeros(1)}
 
 

@@ -1,5 +1,5 @@
-"""Runs the program, derives what launches cost from the records of an H200, and times a launch that
-overlaps with the one before."""
+"""Runs the program, derives the cost of launches from the records of an H200, and times a launch
+that overlaps with the previous one."""
 
 from __future__ import annotations
 

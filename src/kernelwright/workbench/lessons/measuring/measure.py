@@ -1,4 +1,4 @@
-"""Errors of six ways to time wrongly, from the records of an H200, and faults that checks find."""
+"""The errors of six wrong ways to time, from the records of an H200, and faults found by checks."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def measure() -> Measured:
 
 
 def here(device: torch.device) -> tuple[Table, ...]:
-    """The same call timed twice, as if it were two candidates."""
+    """Times the same call as two candidates."""
     x = torch.randn(1024, 1024, device=device)
     rule = clock.QUICK if device.type == "cuda" else clock.CPU_QUICK
     with clock.session(device):
@@ -124,7 +124,7 @@ def _ways() -> tuple[Way, ...]:
 
 
 def _gelu() -> tuple[Record, Record]:
-    """GELU as a kernel for each operation, and as one."""
+    """GELU with one kernel per operation, and as one kernel."""
     found = {
         r.rung: r
         for r in records.load(REFERENCE_MACHINE, "fusion")
@@ -134,7 +134,7 @@ def _gelu() -> tuple[Record, Record]:
 
 
 def _roof_of(r: Record) -> Record:
-    """The roof measured in a record's run, for its case."""
+    """The roof for a record's case, measured in the record's run."""
     (roof,) = (
         x
         for x in records.load(REFERENCE_MACHINE, r.operator)

@@ -26,7 +26,7 @@ from kernelwright.workbench.report import strips
 
 SOURCE = Path(__file__).with_name("coarse.cu")
 ARCH = H200.arch
-#: Threads and shared memory (KiB) of a block, and registers of a thread.
+#: Threads and shared memory (KiB) per block, and registers per thread.
 LAUNCHES = ((256, 0, 32), (256, 0, 64), (256, 0, 128), (1024, 0, 40), (128, 48, 32), (32, 0, 32))
 ASKED = (512, 0, 56)
 LATENCIES = (400, 600, 800)  # ns

@@ -31,7 +31,7 @@ from . import torch_compile
 OPERATOR, CASE = "softmax", "4096x768-f32-dim=-1"
 RUNGS = {"Triton": "triton_row", "CUDA C++": "cuda_warp"}
 CELLS = 64
-WIDE = 96  # characters of a line that a table shows
+WIDE = 96  # characters of a line shown in a table
 #: What to look for in PTX: name, pattern.
 LINES = {
     "index of the block": r"%ctaid\.x",
@@ -114,7 +114,7 @@ def measure() -> Measured:
 
 
 def here(device: torch.device) -> tuple[Table, ...]:
-    """What torch.compile writes for this GPU."""
+    """The code that torch.compile generates for this GPU."""
     if device.type != "cuda":
         return ()
     from torch._inductor.utils import run_and_get_code
@@ -131,7 +131,7 @@ def here(device: torch.device) -> tuple[Table, ...]:
 
 
 def inductors(sources: list[str]) -> Table:
-    """What Inductor's code has."""
+    """The constructs in Inductor's code."""
     text = "\n".join(sources)
     wanted = {"kernels": "@triton.jit", "loads": "tl.load(", "stores": "tl.store("}
     rows = tuple((name, text.count(part)) for name, part in wanted.items())
@@ -160,7 +160,7 @@ def _count(code: list[str], pattern: str) -> int:
 
 
 def _widest(found: Inspection) -> int:
-    """Bytes of the widest load."""
+    """The bytes of the widest load."""
     return max(found.instructions["global_loads"]) // 8
 
 

@@ -1,5 +1,5 @@
-"""Compiles the kernel that torch.compile wrote, for an H200 and without a GPU, in a second process:
-this one may interpret Triton."""
+"""Compiles the kernel that torch.compile wrote, for an H200 and without a GPU, in a second process,
+because this one may interpret Triton."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def compiled() -> Inspection:
     """The kernel's properties and its code.
 
     Raises:
-        ToolchainError: Triton does not compile it.
+        ToolchainError: Triton cannot compile it.
     """
     done = subprocess.run([sys.executable, "-m", __name__], capture_output=True, text=True)
     if done.returncode:
@@ -34,7 +34,7 @@ def compiled() -> Inspection:
 
 
 def _here() -> Inspection:
-    """The same, in a process that compiles Triton kernels."""
+    """The second process, which compiles Triton kernels."""
     own = import_module(f"{__package__}.inductor_kernel")
     kernel = TritonKernel(
         own.triton_per_fused_softmax, {"XBLOCK": own.XBLOCK}, own.WARPS, own.STAGES

@@ -1,5 +1,5 @@
 """Arithmetic intensities of operators under the roofs of an H200 and of this machine, and the
-traffic of three kernels and of one."""
+memory traffic of three kernels and of one fused kernel."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from kernelwright.workbench.report import strips
 
 SOURCE = Path(__file__).with_name("fused.cu")
 SMALL, LARGE, BLOCK = 4096, 1 << 26, 256
-COPIED = 128 << 20  # bytes of the roof of this machine
+COPIED = 128 << 20  # bytes copied to measure the roof of this machine
 FUSED = {
     "swiglu": ("PyTorch's operators", "kw.swiglu"),
     "gelu(x)": ("an operator a kernel", "kw.gelu"),
@@ -144,7 +144,7 @@ def _work(name: str, of: tuple[str, str]) -> Work:
 
 
 def _product(n: int) -> Work:
-    """Three matrices of n x n elements of 2 bytes are moved, and n^3 products are added."""
+    """A product moves three matrices of n x n elements of 2 bytes, and adds n^3 products."""
     return Work(f"product, n = {n}", 3 * 2 * n * n, 2 * n**3)
 
 

@@ -15,7 +15,7 @@ from kernelwright.workbench.lessons.tables import EMULATOR, Cell, Measured, Pict
 from kernelwright.workbench.report import strips
 
 SOURCE = Path(__file__).with_name("tiles.cu")
-SMALL, LARGE = 64, 8192  # rows and columns in the emulator, and timed on a GPU
+SMALL, LARGE = 64, 8192  # rows and columns in the emulator, and when timed on a GPU
 STRIDES = (1, 2, 3, 4, 8, 16, 32, 33)
 ASKED = {"stride 6": 6, "one word": 0}
 TRANSPOSES = ("direct", "padded<0>", "padded<1>", "swizzled")

@@ -113,7 +113,7 @@ def _call(
     block: int,
     more: tuple[Scalar, ...] = (),
 ) -> Call:
-    """`right`: the result; empty for the sum that is known to be wrong."""
+    """`right`: the correct result; empty for the sum that is known to be wrong."""
     size = right.numel() or 1
     return Call(
         kernel, SOURCE, kernel, (blocks, 1, 1), (block, 1, 1), ("x", "y", *more), {"x": x},

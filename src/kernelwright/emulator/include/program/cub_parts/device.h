@@ -132,6 +132,38 @@ struct DeviceScan {
                                   cudaStream_t = nullptr, bool = false) {
     return InclusiveScan(m, bytes, in, out, cub::Sum(), n);
   }
+  // Of each run of equal keys.
+  template <typename Keys, typename In, typename Out, typename Op>
+  static cudaError_t InclusiveScanByKey(void *m, size_t &bytes, Keys keys, In in, Out out, Op op,
+                                        long long n) {
+    if (KwAsks(m, bytes)) return cudaSuccess;
+    KwValue<In> sum{};
+    for (long long i = 0; i < n; ++i) {
+      const bool first = !i || !(keys[i] == keys[i - 1]);
+      out[i] = sum = first ? in[i] : KwValue<In>(op(sum, in[i]));
+    }
+    KwWrote(out, n);
+    return cudaSuccess;
+  }
+  template <typename Keys, typename In, typename Out>
+  static cudaError_t InclusiveSumByKey(void *m, size_t &bytes, Keys keys, In in, Out out,
+                                       long long n) {
+    return InclusiveScanByKey(m, bytes, keys, in, out, cub::Sum(), n);
+  }
+  template <typename Keys, typename In, typename Out>
+  static cudaError_t ExclusiveSumByKey(void *m, size_t &bytes, Keys keys, In in, Out out,
+                                       long long n) {
+    if (KwAsks(m, bytes)) return cudaSuccess;
+    KwValue<In> sum{};
+    for (long long i = 0; i < n; ++i) {
+      if (i && !(keys[i] == keys[i - 1])) sum = {};
+      const KwValue<In> own = in[i];
+      out[i] = sum;
+      sum = sum + own;
+    }
+    KwWrote(out, n);
+    return cudaSuccess;
+  }
   template <typename T>
   static cudaError_t ExclusiveSum(void *m, size_t &bytes, T *data, long long n) {
     return ExclusiveSum(m, bytes, data, data, n);

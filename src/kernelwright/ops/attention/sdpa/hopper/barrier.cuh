@@ -1,3 +1,3 @@
-// The matrix products' header of this name.
+// Includes the matrix products' header of this name.
 #pragma once
 #include "../../../matmul/gemm/hopper/barrier.cuh"

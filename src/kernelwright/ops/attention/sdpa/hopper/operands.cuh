@@ -1,11 +1,11 @@
-// What attention's kernels for Hopper need beside the matrix products' headers: boxes of four
-// dimensions, tiles of rows in shared memory as operands, and wgmma whose A is in registers.
+// Additions to the matrix products' headers for attention on Hopper: four-dimensional boxes, tiles
+// of rows in shared memory as operands, and wgmma with A in registers.
 #pragma once
 #include "hopper/wgmma.cuh"
 
 namespace kw {
 
-// A place in a tensor of (batch, head, row, column), as its map counts: column first.
+// A position in a tensor of (batch, head, row, column), in the order of its map: column first.
 struct Corner {
   int col, row, head, batch;
 };
@@ -26,7 +26,7 @@ __device__ __forceinline__ void tma_store(const TensorMap &map, unsigned from, c
       : "memory");
 }
 
-// `bytes` of contiguous memory, a multiple of 16, to shared memory.
+// Loads `bytes` of contiguous memory, a multiple of 16, to shared memory.
 __device__ __forceinline__ void bulk_load(unsigned to, const void *from, unsigned bytes,
                                           Barrier *full) {
   asm volatile(
@@ -36,8 +36,8 @@ __device__ __forceinline__ void bulk_load(unsigned to, const void *from, unsigne
       : "memory");
 }
 
-// ROWS x D elements of 16 bits in shared memory: a box for each 64 columns, whose rows are 128
-// bytes with the 128-byte swizzle. As an operand the columns are k (scores), or the rows (sums of
+// ROWS x D elements of 16 bits in shared memory: one box per 64 columns, with rows of 128 bytes and
+// the 128-byte swizzle. As an operand, k is either the columns (scores) or the rows (sums of
 // values).
 template <int ROWS, int D> struct Rows {
   static constexpr int kBox = ROWS * 128, kBoxes = D / 64, kBytes = kBox * kBoxes;
@@ -47,20 +47,21 @@ template <int ROWS, int D> struct Rows {
 #pragma unroll
     for (int i = 0; i < kBoxes; i++, at.col += 64) tma_load(to + i * kBox, map, full, at);
   }
-  // Columns 16 i and on as k, the rows from `first` on as the width.
+  // The operand with k = columns from 16 i on, and the rows from `first` on as the width.
   static __device__ __forceinline__ unsigned long long columns(unsigned at, int first, int i) {
     return Operand<true>::descriptor(at + i / 4 * kBox + first * 128) + Operand<true>::step(i % 4);
   }
-  // Rows 16 i and on as k, all columns as the width.
+  // The operand with k = rows from 16 i on, and all columns as the width.
   static __device__ __forceinline__ unsigned long long rows(unsigned at, int i) {
     constexpr unsigned long long lead = kBox / 16, stride = 8 * 128 / 16;
     return ((1ull << 62) | (stride << 32) | (lead << 16) | ((at & 0x3ffff) >> 4)) + i * 128;
   }
 };
 
-// D (64 x N) += A (64 x 16, in registers) B (16 x N, its width contiguous in shared memory).
-// Registers of A: rows 16 (warp % 4) + lane / 4 and 8 further, columns 2 (lane % 4) and the next,
-// in the order (row, column), (row + 8, column), (row, column + 8), (row + 8, column + 8).
+// D (64 x N) += A (64 x 16, in registers) B (16 x N, with contiguous width, in shared memory). The
+// registers of A hold row 16 (warp % 4) + lane / 4 and the row 8 further, columns 2 (lane % 4) and
+// the next, in the order (row, column), (row + 8, column), (row, column + 8), (row + 8, column +
+// 8).
 template <typename T, int N> struct WgmmaRegisters;
 
 #define KW_TEN(t)                                                                                  \

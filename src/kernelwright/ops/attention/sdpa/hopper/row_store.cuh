@@ -1,5 +1,5 @@
-// The way of a warp group's 64 rows of sums to memory, through a buffer of its own: the next tile
-// begins while the copy engine still reads the last one's.
+// Stores a warp group's 64 rows of sums through a separate buffer: the next tile begins while the
+// copy engine still reads this one.
 #pragma once
 #include "hopper/operands.cuh"
 #include "softmax.cuh"
@@ -12,7 +12,7 @@ template <typename T, int BOX> struct RowStore {
 
   static __device__ __forceinline__ bool issues() { return threadIdx.x % kw::kWarpGroup == 0; }
 
-  // Rows times `scale` (of a thread's two rows), rounded.
+  // Stores the rows, multiplied by `scale` (of a thread's two rows) and rounded.
   template <int N>
   __device__ __forceinline__ void store(const float (&d)[N], const float (&scale)[2],
                                         const kw::TensorMap &map, const kw::Corner &at) const {
@@ -20,7 +20,7 @@ template <typename T, int BOX> struct RowStore {
     if (issues()) kw::tma_store_wait_read<0>();
     kw::named_barrier_sync(named_barrier, kw::kWarpGroup);  // the buffer is free
 #pragma unroll
-    for (int i = 0; i < N / 8; i++) {  // sixteen columns
+    for (int i = 0; i < N / 8; i++) {  // 16 columns
       unsigned packed[4];
 #pragma unroll
       for (int j = 0; j < 4; j++)
@@ -36,7 +36,7 @@ template <typename T, int BOX> struct RowStore {
       kw::tma_store_commit();
     }
   }
-  // Before the block exits, its shared memory has been read.
+  // Called before the block exits: its shared memory must have been read.
   __device__ __forceinline__ void finish() const {
     if (issues()) kw::tma_store_wait_read<0>();
   }

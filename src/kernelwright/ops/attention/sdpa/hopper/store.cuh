@@ -1,20 +1,20 @@
-// The way of a warp group's 64 rows of sums to memory.
+// Stores a warp group's 64 rows of sums to memory.
 #pragma once
 #include "hopper/operands.cuh"
 #include "softmax.cuh"
 
 namespace attention {
 
-// Rows times `scale` (of a thread's two rows), rounded, through shared memory at `out`, which the
-// warp group no longer reads: 64 rows of boxes BOX bytes apart. One thread lets the copy engine
-// store them, and waits until it has read them.
+// The rows are multiplied by `scale` (of a thread's two rows), rounded, and written to shared
+// memory at `out`, which the warp group no longer reads: 64 rows of boxes, BOX bytes apart. One
+// thread has the copy engine store them, and waits until it has read them.
 template <typename T, int BOX, int N>
 __device__ __forceinline__ void store_rows(const float (&d)[N], const float (&scale)[2],
                                            unsigned out, const kw::TensorMap &map,
                                            const kw::Corner &at, int named_barrier) {
   const int lane = threadIdx.x % 32, row = threadIdx.x % kw::kWarpGroup / 32 * 16 + lane % 16;
 #pragma unroll
-  for (int i = 0; i < N / 8; i++) {  // sixteen columns
+  for (int i = 0; i < N / 8; i++) {  // 16 columns
     unsigned packed[4];
 #pragma unroll
     for (int j = 0; j < 4; j++)

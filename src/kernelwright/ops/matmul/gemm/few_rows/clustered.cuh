@@ -1,10 +1,11 @@
-// x weight^T for up to 64 rows of x: k shared by the blocks of a cluster, x held in shared memory,
-// and a ring of the weight's units for each lane.
+// x weight^T for at most 64 rows of x: the blocks of a cluster divide k, x is held in shared
+// memory, and each lane has a ring of units of the weight.
 //
-// A block keeps its part of k of x for the whole launch. Its warps share the rows of a tile and the
-// steps along k; a lane copies what it multiplies itself, so it waits for its own copies only and
-// no barrier of the block stands between a copy and its use. At the end of a tile every warp sends
-// its sums to the block that owns their rows, which adds them in the order of blocks and warps.
+// A block keeps its part of x for the whole launch. Its warps share the rows of a tile and the
+// steps along k. A lane copies the data that it multiplies itself, so that it waits only for its
+// own copies and no block-wide barrier is needed between a copy and its use. At the end of a tile
+// every warp sends its sums to the block that owns their rows, which adds them in the order of
+// blocks and warps.
 #pragma once
 #include "kw/async.cuh"
 #include "kw/cluster.cuh"
@@ -13,19 +14,19 @@
 
 namespace few_rows {
 
-// BLOCKS: of 8 rows of x. GROUPS: of 16 rows of the weight, of a warp. ALONG_N x ALONG_K warps.
-// AHEAD: see copy_weight_16.
+// BLOCKS: blocks of 8 rows of x. GROUPS: groups of 16 rows of the weight per warp. ALONG_N x
+// ALONG_K warps. AHEAD: see copy_weight_16.
 template <int BLOCKS, int GROUPS, int ALONG_N, int ALONG_K, int CLUSTER, int STAGES, int AHEAD>
 struct Split {
   static constexpr int kBlocks = BLOCKS, kGroups = GROUPS, kAlongK = ALONG_K, kCluster = CLUSTER;
   static constexpr int kStages = STAGES, kAhead = AHEAD, kThreads = 32 * ALONG_N * ALONG_K;
-  static constexpr int kRows = 16 * GROUPS * ALONG_N;  // of a tile
+  static constexpr int kRows = 16 * GROUPS * ALONG_N;  // per tile
   static constexpr int kOwned = kRows / CLUSTER, kParts = ALONG_K * CLUSTER;
-  static constexpr int kPitch = 8 * BLOCKS + 2;  // floats of a row of sums: 8 bytes times odd
+  static constexpr int kPitch = 8 * BLOCKS + 2;  // floats per row of sums: 8 bytes times odd
   static_assert(kOwned % 8 == 0, "a block owns whole halves of fragments");
 };
 
-// `AHEAD`: bytes around them that the L2 cache fetches at once, or 0.
+// Copies 16 bytes. `AHEAD`: bytes around them that the L2 cache fetches too, or 0.
 template <int AHEAD>
 __device__ __forceinline__ void copy_weight_16(char *shared, const void *from, int bytes) {
 #ifdef __CUDA_ARCH__
@@ -45,7 +46,7 @@ __device__ __forceinline__ void copy_weight_16(char *shared, const void *from, i
 #endif
 }
 
-// What a warp copies ahead: its rows of a cluster's tiles, its steps along k.
+// The data that a warp copies ahead: its rows of the cluster's tiles, its steps along k.
 template <class WEIGHTS, class SPLIT> struct Ring {
   static constexpr int kGroups = SPLIT::kGroups, kUnits = WEIGHTS::kUnits;
   static constexpr int kOfUnits = kGroups * 2 * kUnits * 512;
@@ -54,9 +55,9 @@ template <class WEIGHTS, class SPLIT> struct Ring {
 
   const WEIGHTS &weights;
   char *slots;
-  int begin, count, first;  // steps of this block; the first of this warp
+  int begin, count, first;  // steps of this block; the first step of this warp
   int tiles, tile, step, to = 0;
-  int rows;          // of the tile that are inside, from this lane's first on
+  int rows;          // rows of the tile that are inside, from this lane's first row on
   const char *from;  // this lane's first unit
   const unsigned *scale;
 
@@ -83,7 +84,7 @@ template <class WEIGHTS, class SPLIT> struct Ring {
     if constexpr (WEIGHTS::kScales > 0)
       scale = weights.scale_at(min(top + lane, weights.n - 1), begin + step);
   }
-  // Start copying the next step, if there is one.
+  // Starts copying the next step, if there is one.
   __device__ __forceinline__ void copy() {
     if (tile < tiles) {
       start();
@@ -127,15 +128,15 @@ template <class WEIGHTS, class SPLIT> struct Ring {
   }
 };
 
-// A warp's sums: of 16 rows of the weight for each group, of 8 rows of x for each block.
+// A warp's sums: for each group, of 16 rows of the weight; for each block, of 8 rows of x.
 template <typename T, class WEIGHTS, class SPLIT> struct Sums {
   static constexpr int kGroups = SPLIT::kGroups, kBlocks = SPLIT::kBlocks;
   static constexpr int kUnits = WEIGHTS::kUnits, kScales = WEIGHTS::kScales;
   using Fragments = float[kGroups][kBlocks][4];
   Fragments of;
 
-  // `shared`: a step of the ring. `x`, `last_x`: this lane's first unit, of blocks but the last and
-  // of the last; a turn is `turn_of_x` bytes from the next.
+  // `shared`: a step of the ring. `x`, `last_x`: this lane's first unit of x, for all blocks except
+  // the last and for the last. `turn_of_x`: bytes between the units of consecutive turns.
   __device__ __forceinline__ void multiply(const char *shared, const char *x, const char *last_x,
                                            int turn_of_x) {
     const int lane = threadIdx.x % 32;
@@ -156,7 +157,7 @@ template <typename T, class WEIGHTS, class SPLIT> struct Sums {
       scaled<0>(units, of_rows + lane / 4, x, last_x, turn_of_x);
     }
   }
-  // The groups of a step from group S on.
+  // Multiplies the scaled groups of a step from group S on.
   template <int S>
   __device__ __forceinline__ void scaled(const uint4 (&units)[kGroups][2][kUnits],
                                          const unsigned *of_rows, const char *x, const char *last_x,
@@ -182,7 +183,7 @@ template <typename T, class WEIGHTS, class SPLIT> struct Sums {
       scaled<S + 1>(units, of_rows, x, last_x, turn_of_x);
     }
   }
-  // Turns [FROM, TO) of a step.
+  // Multiplies turns [FROM, TO) of a step.
   template <int FROM, int TO>
   static __device__ __forceinline__ void multiply(Fragments &sums,
                                                   const uint4 (&units)[kGroups][2][kUnits],
@@ -214,8 +215,8 @@ template <typename T, class WEIGHTS, class SPLIT> struct Sums {
 
 // A block's part of a launch.
 template <class WEIGHTS, class SPLIT> struct Part {
-  int rank;                                    // in its cluster
-  int tiles, first, from_tile_to_tile, turns;  // of its cluster
+  int rank;                                    // rank in the cluster
+  int tiles, first, from_tile_to_tile, turns;  // of the cluster
   int begin, count;                            // steps along k
 
   __device__ __forceinline__ Part(int n, int k)
@@ -231,7 +232,7 @@ template <class WEIGHTS, class SPLIT> struct Part {
   }
 };
 
-// The way of sums to the blocks that own their rows, through shared memory: two boxes in turns.
+// Sends sums to the blocks that own their rows, through two mailboxes in turn.
 template <class SPLIT> struct Exchange {
   static constexpr int kOwned = SPLIT::kOwned, kPitch = SPLIT::kPitch, kAlongK = SPLIT::kAlongK;
   static constexpr bool kSent = SPLIT::kCluster > 1;
@@ -263,7 +264,7 @@ template <class SPLIT> struct Exchange {
   __device__ __forceinline__ void ready() const {
     if constexpr (kSent) kw::Mailbox::ready();
   }
-  // Two rows of x at a time, those inside.
+  // Sends two rows of x at a time, those that are inside.
   template <class SUMS> __device__ __forceinline__ void send(const SUMS &from, int turn) const {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int part = rank * kAlongK + warp % kAlongK;
@@ -286,7 +287,7 @@ template <class SPLIT> struct Exchange {
         }
       }
   }
-  // What all have sent, added in the order of blocks and warps.
+  // Adds the received sums in the order of blocks and warps.
   template <class STORE> __device__ __forceinline__ void receive(int turn, const STORE &store) {
     if constexpr (kSent)
       boxes[turn % 2].wait(turn / 2 % 2);
@@ -309,8 +310,8 @@ template <class SPLIT> struct Exchange {
   }
 };
 
-// Start copying this block's steps of x: unit by unit, in the order in which lanes multiply them,
-// all rows of x for each.
+// Starts copying this block's steps of x: unit by unit, in the order in which lanes multiply them,
+// with all rows of x for each unit.
 template <typename T, class WEIGHTS>
 __device__ __forceinline__ void copy_x(char *shared, const T *x, long long x_line, int begin,
                                        int count, int m, int k) {
@@ -324,7 +325,7 @@ __device__ __forceinline__ void copy_x(char *shared, const T *x, long long x_lin
   }
 }
 
-// `shared`: dynamic shared memory, of which the rings begin at `rings` and the sums that come from
+// `shared`: dynamic shared memory, in which the rings begin at `rings` and the sums received from
 // the cluster at `boxed`.
 template <typename T, class WEIGHTS, class SPLIT, class STORE>
 __device__ __forceinline__ void clustered(const WEIGHTS &weights, const T *x, long long x_line,
@@ -341,7 +342,7 @@ __device__ __forceinline__ void clustered(const WEIGHTS &weights, const T *x, lo
 #pragma unroll
   for (int i = 0; i < SPLIT::kStages - 1; i++) ring.copy();
   kw::copy_async_wait_all_but<SPLIT::kStages - 1>();
-  __syncthreads();  // x is there
+  __syncthreads();  // x has arrived
   kw::let_next_launch_start();
   exchange.ready();
 
@@ -353,7 +354,7 @@ __device__ __forceinline__ void clustered(const WEIGHTS &weights, const T *x, lo
     Sums<T, WEIGHTS, SPLIT> sums = {};
     for (int step = ring.first; step < part.count; step += SPLIT::kAlongK) {
       kw::copy_async_wait_all_but<SPLIT::kStages - 2>();
-      __syncwarp();  // scales that other lanes copied are there, and the slot before is read
+      __syncwarp();  // other lanes' scales have arrived, and the previous slot is read
       ring.copy();
       const int to_x = step * WEIGHTS::kOfX * turn_of_x;
       sums.multiply(ring.slots + slot, of_x + to_x, last_x + to_x, turn_of_x);

@@ -1,13 +1,14 @@
-// Tensor cores for up to 64 rows, with k shared by as many blocks as the machine runs.
+// Tensor cores for at most 64 rows; as many blocks as the GPU runs divide k.
 //
-// Idea: the weight takes the place of the left operand of mma.sync, 16 rows at a time, and x that
-// of the right one, 8 rows at a time, so that few rows of x leave few lanes of the tensor cores
-// idle. A ring of slices is copied ahead by cp.async. Blocks share all units of work equally,
-// wherever a tile begins; what they share of a tile, the last of them adds up.
-// Traffic: the weight once; x once for 128 rows of the weight, from L2; partial sums twice.
-// Against `cuda_gemv_split`: no conversions, 1/16 of the multiply instructions, every
-// multiprocessor busy from the first byte to the last whatever n and k.
-// Limit: DRAM; with 64 rows of x, shared memory, which x crosses once for 32 rows of the weight.
+// Idea: the weight is the left operand of mma.sync, 16 rows at a time, and x the right one, 8 rows
+// at a time, so that few rows of x leave little of the tensor cores unused. A ring of slices is
+// copied ahead by cp.async. All units of work are divided equally among the blocks, independent of
+// tile boundaries; the last block of a shared tile adds the partial sums.
+// Traffic: the weight once; x once per 128 rows of the weight, from L2; partial sums twice.
+// Compared with `cuda_gemv_split`: no conversions, 1/16 of the multiply instructions, and every
+// multiprocessor is busy until the end for any n and k.
+// Limit: DRAM bandwidth; with 64 rows of x, shared memory, from which x is read once per 32 rows of
+// the weight.
 #include "few_rows.cuh"
 #include "result.cuh"
 

@@ -1,13 +1,15 @@
-// Tensor cores for up to 64 rows: k shared by a cluster, no barriers between a copy and its use.
+// Tensor cores for at most 64 rows: a cluster divides k, without barriers between a copy and its
+// use.
 //
-// Idea: as `cuda_few_rows`, the weight is the left operand of mma.sync. Here a cluster's blocks
-// share k, so each holds its part of x in shared memory for the whole launch. Each lane copies the
-// 16-byte units that it multiplies into its own ring, so no warp waits for another within a tile.
-// Sums go from registers to the block that owns their rows, through distributed shared memory.
-// Traffic: the weight once; x once for each cluster; sums never leave the multiprocessors.
-// Against `cuda_few_rows`: no barrier for each slice, x is not copied again for each tile, and a
-// launch does not end with partial sums that are written, counted and read again.
-// Limit: DRAM, and what it costs to start and end a launch.
+// Idea: as in `cuda_few_rows`, the weight is the left operand of mma.sync. Here the blocks of a
+// cluster divide k, so that each holds its part of x in shared memory for the whole launch. Each
+// lane copies the 16-byte units that it multiplies to its own ring, so that warps do not wait for
+// each other within a tile. Sums go from registers to the block that owns their rows, through
+// distributed shared memory.
+// Traffic: the weight once; x once per cluster; sums are not written to global memory.
+// Compared with `cuda_few_rows`: no barrier per slice, x is not copied again for each tile, and no
+// partial sums are written, counted and read at the end.
+// Limit: DRAM bandwidth, and the cost of starting and ending a launch.
 #include "clustered.cuh"
 #include "result.cuh"
 

@@ -1,11 +1,12 @@
-// Hopper's tensor cores for up to 64 rows, k shared by a cluster.
+// Hopper's tensor cores for at most 64 rows; a cluster divides k.
 //
 // Idea: as `cuda_few_rows_cluster`, with wgmma: 64 rows of the weight, in the registers of four
-// warps, are the left operand, and x is the right one, which the tensor cores read from shared
-// memory by themselves.
-// Traffic: as before; x crosses shared memory once for 64 rows of the weight instead of 16 or 32.
-// Against `cuda_few_rows_cluster`: tensor cores at their full rate, no loads of x.
-// Limit: shared memory, which holds an eighth of x.
+// warps, are the left operand; x is the right operand, which the tensor cores read from shared
+// memory.
+// Traffic: as before; x is read from shared memory once per 64 rows of the weight, not 16 or 32.
+// Compared with `cuda_few_rows_cluster`: tensor cores at their full rate, no loads of x to
+// registers.
+// Limit: shared memory, which must hold an eighth of x.
 #include "hopper/clustered_wgmma.cuh"
 #include "result.cuh"
 

@@ -1,12 +1,13 @@
-// One block per eight rows of the weight, whose warps divide k.
+// One block per eight rows of the weight; its warps divide k.
 //
-// Idea: a thread loads the same 16 bytes of eight rows before it multiplies, and multiplies all
-// with each vector of x that it loads. The threads of a block take neighbouring places along k;
-// lanes add their sums halving what each keeps, warps add theirs in shared memory.
-// Traffic: the weight once, 128 bytes on their way for each thread; x once for eight rows.
-// Against `cuda_gemv_warp`: an eighth of the loads of x, eight times as many bytes on their way,
-// and a row of a long k is no longer one warp's work alone.
-// Limit: multiply-adds, each on values that were converted to float32: from four rows of 16-bit
+// Idea: a thread loads the same 16 bytes of eight rows before it multiplies, and multiplies all of
+// them by each vector of x that it loads. The threads of a block process adjacent positions along
+// k. Lanes add their sums, halving the number of values that each keeps; warps add theirs in shared
+// memory.
+// Traffic: the weight once, with 128 bytes per thread in flight; x once per eight rows.
+// Compared with `cuda_gemv_warp`: an eighth of the loads of x, eight times as many bytes in flight,
+// and several warps share a row with a long k.
+// Limit: multiply-adds on values that are converted to float32 one by one: from four rows of 16-bit
 // values on, tensor cores are needed.
 #include "dot.cuh"
 #include "result.cuh"
@@ -25,7 +26,7 @@ __device__ __forceinline__ void gemv(const T *weight, const T *x, int m, int n, 
   for (int j = threadIdx.x * kEach; j < k; j += kThreads * kEach) {
     kw::Vec<T, kEach> w[kRows];
 #pragma unroll
-    for (int i = 0; i < kRows; i++)  // rows outside repeat the last one
+    for (int i = 0; i < kRows; i++)  // rows outside repeat the last row
       w[i] = kw::load_streaming<T, kEach>(weight + min(top + i, n - 1) * weight_line + j);
 #pragma unroll
     for (int r = 0; r < MOST; r++) {

@@ -1,10 +1,11 @@
 // One thread per result.
 //
 // Idea: the definition. A thread iterates along a row of the weight and one of x, by their strides.
-// Traffic: a row of the weight is read once for each row of x; the 32 threads of a warp read 32
-// rows, so each load touches 32 sectors of 32 bytes and uses one element of each.
+// Traffic: a row of the weight is read once per row of x; the 32 threads of a warp read 32 rows, so
+// each load accesses 32 sectors of 32 bytes and uses one element of each.
+// Compared with `manual`: the products are not written to memory.
 // Limit: L1. A sector is needed again for the next elements, but 32 rows of every warp compete for
-// the cache, and few bytes are on their way at a time.
+// the cache, and few bytes are in flight at a time.
 #include "kw/types.cuh"
 
 constexpr int kChain = 64;
@@ -18,7 +19,7 @@ __global__ void gemv_thread(const T *__restrict__ weight, const T *__restrict__ 
   if (i >= n) return;
 
   float total = 0.0f;
-  for (int first = 0; first < k; first += kChain) {  // a chain of additions errs with its length
+  for (int first = 0; first < k; first += kChain) {  // the error grows with a chain's length
     float sum = 0.0f;
     for (int j = first; j < min(first + kChain, k); j++)
       sum += kw::to_float(weight[i * weight_line + j * weight_step]) *

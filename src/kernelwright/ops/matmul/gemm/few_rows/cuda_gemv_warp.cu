@@ -1,12 +1,12 @@
 // One warp per row of the weight.
 //
-// Idea: the lanes of a warp load neighbouring 16 bytes of a row and multiply them with the same
-// place of every row of x; shuffles add the 32 partial sums at the end.
-// Traffic: the weight once, 512 bytes side by side for each load of a warp; x once for each row of
-// the weight, out of L1.
-// Against `cuda_gemv_thread`: every byte of a sector is used by the load that fetched it.
-// Limit: x. Each load of the weight comes with one load of every row of x, from a cache that
-// delivers 128 bytes in a cycle.
+// Idea: the lanes of a warp load adjacent 16-byte vectors of a row and multiply them by the same
+// position of every row of x; shuffles add the 32 partial sums at the end.
+// Traffic: the weight once, 512 contiguous bytes per load of a warp; x once per row of the weight,
+// from L1.
+// Compared with `cuda_gemv_thread`: every byte of a sector is used by the load that fetched it.
+// Limit: loads of x. Each load of the weight needs one load of every row of x, from a cache that
+// delivers 128 bytes per cycle.
 #include "dot.cuh"
 #include "result.cuh"
 

@@ -5,7 +5,7 @@
 
 namespace few_rows {
 
-// sum + a . b
+// sum + the dot product of a and b
 template <typename T, int N>
 __device__ __forceinline__ float dot(const kw::Vec<T, N> &a, const kw::Vec<T, N> &b, float sum) {
   float of_a[N], of_b[N];
@@ -16,10 +16,10 @@ __device__ __forceinline__ float dot(const kw::Vec<T, N> &a, const kw::Vec<T, N>
   return sum;
 }
 
-// Lanes that differ in bit FAR, and lower ones, add their N values. Each step halves what a lane
-// keeps, as long as there is more than one: N + 5 shuffles instead of 5 N. Afterwards lane l holds
-// in v[0, N / 32) the sums of values first(l) and the next; of fewer than 32 values several lanes
-// hold the same.
+// Adds N values per lane over the lanes that differ in bit FAR and the lower bits. Each step halves
+// the number of values that a lane keeps, as long as it has more than one: N + 5 shuffles instead
+// of 5 N. Afterwards v[0, N / 32) of lane l holds the sums of values first(l) and following; with
+// fewer than 32 values several lanes hold the same.
 template <int N, int FAR = 16> struct LaneSums {
   static __device__ __forceinline__ void add(float (&v)[N]) {
     if constexpr (FAR > 0) {
@@ -49,7 +49,7 @@ template <int N, int FAR = 16> struct LaneSums {
     else
       return LaneSums<N, FAR / 2>::first();
   }
-  // How many values each lane holds.
+  // The number of values that each lane holds.
   static __device__ constexpr int kept() {
     if constexpr (FAR == 0)
       return N;

@@ -1,10 +1,10 @@
-// x weight^T for up to 64 rows of x: tensor cores, with the weight's rows as rows of the
-// instruction and those of x as its columns, 8 at a time.
+// x weight^T for at most 64 rows of x on tensor cores: the rows of the weight are the rows of the
+// instruction, those of x its columns, 8 at a time.
 //
-// Work is cut into units: 128 rows of the weight by 128 of k. Every block takes an equal share of
-// the units, in order, so it may begin or end within a tile of 128 rows. A tile that several blocks
-// share leaves each block's sums in `partial`; the block that comes last adds them in the order of
-// the blocks, so the result's bits do not depend on which one that is.
+// The work is divided into units of 128 rows of the weight by 128 elements along k. Every block
+// processes an equal number of consecutive units, so it may begin or end within a tile of 128 rows.
+// If several blocks share a tile, each writes its sums to `partial`; the block that finishes last
+// adds them in the order of the blocks, so that the result does not depend on which one that is.
 #pragma once
 #include "kw/async.cuh"
 #include "kw/last_block.cuh"
@@ -12,11 +12,11 @@
 
 namespace few_rows {
 
-constexpr int kPitch = kRows + 4;  // floats of a column of sums in shared memory
+constexpr int kPitch = kRows + 4;  // floats per column of sums in shared memory
 
 // Units [first, last) of a block.
 struct Share {
-  int slices;  // units of a tile
+  int slices;  // units per tile
   long long total;
 
   __device__ __forceinline__ int begin(int block) const {
@@ -33,13 +33,13 @@ template <typename T, class WEIGHTS, int BLOCKS, int STAGES> struct FewRows {
   static constexpr int kStage = WEIGHTS::kBytes + kBytesOfX;
 
   int m, n;
-  float (*of_parts)[kColumns][kPitch];  // of the two halves of a slice
+  float (*of_parts)[kColumns][kPitch];  // sums of the two halves of a slice
   float sums[2][BLOCKS][4] = {}, totals[2][BLOCKS][4] = {};
 
   static __device__ __forceinline__ int place_of_x(int row, int unit) {
     return row * (kSlice * 2) + 16 * (unit ^ (row & 1) << 2);
   }
-  // Where this thread copies x to, and where its lane reads it in each step.
+  // Where this thread copies x to, and where its lane reads x in each step.
   int x_to, x_at[2];
   typename WEIGHTS::Lane lane;
 
@@ -52,7 +52,7 @@ template <typename T, class WEIGHTS, int BLOCKS, int STAGES> struct FewRows {
     const int l = threadIdx.x % 32, half = threadIdx.x / 128;
     for (int j = 0; j < 2; j++) x_at[j] = kept(place_of_x(l / 4, 4 * (2 * half + j) + l % 4));
   }
-  // Start copying a slice of x: `from` is this thread's first unit, of which `deep` elements along
+  // Starts copying a slice of x: `from` is this thread's first unit, of which `deep` elements along
   // k are inside.
   __device__ __forceinline__ void copy_x(char *shared, const T *from, long long step,
                                          int deep) const {
@@ -84,7 +84,7 @@ template <typename T, class WEIGHTS, int BLOCKS, int STAGES> struct FewRows {
       }
     if constexpr (WEIGHTS::kScaled) scale(shared);
   }
-  // Sums over a group of the weight's elements, by the scale of their row.
+  // Multiplies the sums over a group of the weight's elements by the scale of their row.
   __device__ __forceinline__ void scale(const char *shared) {
 #pragma unroll
     for (int t = 0; t < 2; t++)
@@ -100,7 +100,7 @@ template <typename T, class WEIGHTS, int BLOCKS, int STAGES> struct FewRows {
           }
       }
   }
-  // Every thread's sums to shared memory, and zero from here on.
+  // Writes every thread's sums to shared memory, and resets them to zero.
   __device__ __forceinline__ void hand_over() {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
@@ -116,8 +116,8 @@ template <typename T, class WEIGHTS, int BLOCKS, int STAGES> struct FewRows {
         }
     __syncthreads();
   }
-  // This thread's share of a tile: visit(i, row of x, four rows within the tile), by i
-  // compile-time.
+  // This thread's part of a tile: calls visit(i, row of x, four rows within the tile), where i is a
+  // compile-time constant.
   static constexpr int kMine = kColumns * kRows / 4 / kThreads;
   template <class VISIT> __device__ __forceinline__ void each(const VISIT &visit) const {
 #pragma unroll
@@ -126,7 +126,7 @@ template <typename T, class WEIGHTS, int BLOCKS, int STAGES> struct FewRows {
       if (r < m) visit(i, r, at % (kRows / 4) * 4);
     }
   }
-  // The sums over both halves of a slice.
+  // The sum of both halves of a slice.
   __device__ __forceinline__ float4 sum(int r, int row) const {
     const float4 a = *reinterpret_cast<const float4 *>(&of_parts[0][r][row]);
     const float4 b = *reinterpret_cast<const float4 *>(&of_parts[1][r][row]);
@@ -141,9 +141,9 @@ template <typename T, class WEIGHTS, int BLOCKS, int STAGES> struct FewRows {
   }
 };
 
-// `ring`: dynamic shared memory. `partial`: two tiles of sums for each block: of the tile that it
-// begins within, and of the one that it ends within. `arrived`: a count for each tile, zero before
-// and after.
+// `ring`: dynamic shared memory. `partial`: two tiles of sums per block, for the tile within which
+// it begins and the one within which it ends. `arrived`: one counter per tile, zero before and
+// after the launch.
 template <typename T, class WEIGHTS, int BLOCKS, int STAGES, class STORE>
 __device__ __forceinline__ void few_rows(const WEIGHTS &weights, const T *x, long long x_line,
                                          char *ring, float *partial, unsigned *arrived, int m,
@@ -154,7 +154,7 @@ __device__ __forceinline__ void few_rows(const WEIGHTS &weights, const T *x, lon
   const int slices = (k + kSlice - 1) / kSlice, tiles = (n + kRows - 1) / kRows;
   const Share share{slices, static_cast<long long>(tiles) * slices};
   const int first = share.begin(blockIdx.x), last = share.begin(blockIdx.x + 1);
-  // the unit that is copied next, and the present one: their tiles and slices
+  // tile and slice of the unit that is copied next, and of the current one
   int to_tile = first / slices, to_slice = first - to_tile * slices;
   int tile = to_tile, slice = to_slice, left = last - first;
   auto cursor = weights.cursor(to_tile * kRows, to_slice * kSlice);
@@ -185,7 +185,7 @@ __device__ __forceinline__ void few_rows(const WEIGHTS &weights, const T *x, lon
   int slot = 0, free = STAGES - 1;
   for (int unit = first; unit < last; unit++) {
     kw::copy_async_wait_all_but<STAGES - 2>();
-    __syncthreads();  // this unit is there, and all threads are done with the one before it
+    __syncthreads();  // this unit has arrived, and no thread uses the previous one
     copy(free);
     free = free + 1 == STAGES ? 0 : free + 1;
     work.multiply(ring + slot * Work::kStage);

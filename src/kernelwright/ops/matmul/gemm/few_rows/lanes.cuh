@@ -1,17 +1,17 @@
-// Weights of 16-bit elements for clustered.cuh; lane_integers.cuh of a quantized product has
+// Weights of 16-bit elements for clustered.cuh; lane_integers.cuh of quantized products defines
 // others.
 //
-// A step is 16 rows by kDepth of k for each group of a warp. Lane 4 i + q multiplies kUnits units
-// of 16 bytes of row i and of row i + 8: units q, q + 4, ... of the step. A product does not depend
-// on the order along k, so a lane takes neighbours in memory where mma.sync would have it take four
-// pairs; x is taken in the same order.
+// A step is 16 rows by kDepth elements along k, for each group of a warp. Lane 4 i + q multiplies
+// kUnits units of 16 bytes of row i and of row i + 8: units q, q + 4, ... of the step. A product
+// does not depend on the order along k, so a lane uses elements that are adjacent in memory,
+// whereas mma.sync specifies four separate pairs; x is read in the same order.
 #pragma once
 #include "../mma.cuh"
 
 namespace few_rows {
 
 template <typename T> struct DenseLanes {
-  static constexpr int kScales = 0;  // groups of a step that have a scale for each row
+  static constexpr int kScales = 0;  // groups of a step that have a scale per row
   static constexpr int kDepth = 64, kUnits = 2;
   static constexpr int kOfX = 2;  // units of a row of x that a lane multiplies in a step
   const T *first;
@@ -27,7 +27,7 @@ template <typename T> struct DenseLanes {
     return step * kDepth + 32 * u + 8 * q < k;
   }
 
-  // Unit `unit` of a step of x is the one that lanes q multiply in turn `turn`.
+  // The turn in which lanes q multiply unit `unit` of a step of x.
   static __device__ __forceinline__ int turn(int unit) { return unit / 4; }
   static __device__ __forceinline__ int q(int unit) { return unit % 4; }
   static __device__ __forceinline__ int unit(int turn, int q) { return 4 * turn + q; }

@@ -4,7 +4,7 @@
 
 namespace few_rows {
 
-// c = a b: the weight may be either operand, so c has a stride for each.
+// c = a b: the weight may be either operand, so c has a stride for each of the two.
 template <typename T> struct Product {
   T *c;
   long long i_stride, r_stride;

@@ -1,10 +1,10 @@
-// Weights of 16-bit elements for few_rows.cuh; integers.cuh of a quantized product has others.
+// Weights of 16-bit elements for few_rows.cuh; integers.cuh of quantized products defines others.
 //
-// A slice of 128 rows by 128 of k lies in shared memory; a Lane has its share of the 64 of
-// k that a warp multiplies, for the 16 rows that begin at `row`: two steps of 32 along k, of which
-// lane l holds 8 elements of row l / 4 (low) and of row l / 4 + 8 (high). A product does not depend
-// on the order along k, so a step's lane takes 8 neighbours, 16 bytes, where mma.sync would have it
-// take four pairs; x is taken in the same order.
+// Shared memory holds a slice of 128 rows by 128 elements along k. A Lane has its part of the 64
+// elements along k that a warp multiplies, for the 16 rows that begin at `row`: two steps of 32
+// along k, in which lane l holds 8 elements of row l / 4 (low) and of row l / 4 + 8 (high). A
+// product does not depend on the order along k, so a lane uses 8 adjacent elements, 16 bytes,
+// whereas mma.sync specifies four separate pairs; x is read in the same order.
 #pragma once
 #include "../mma.cuh"
 
@@ -16,7 +16,7 @@ struct Fragments {
   uint4 low[2], high[2];
 };
 
-// The same number, which the compiler keeps in a register: it would compute it anew in each slice.
+// Returns x and makes the compiler keep it in a register instead of recomputing it in each slice.
 __device__ __forceinline__ int kept(int x) {
 #ifdef __CUDA_ARCH__
   asm volatile("" : "+r"(x));
@@ -31,18 +31,19 @@ template <typename T> struct Dense {
   long long line;
   int n, k;
 
-  // Where unit `unit` of 16 bytes of a row lies. Rows side by side use different halves of banks.
+  // The position of unit `unit` of 16 bytes of a row. Adjacent rows use different halves of the
+  // banks.
   static __device__ __forceinline__ int place(int row, int unit) {
     return row * kRow + 16 * (unit ^ (row & 1) << 2);
   }
-  // Where the 8 elements of x lie that lane q = l % 4 multiplies in step j at 4 j + q.
+  // The position of the 8 elements of x that lane q = l % 4 multiplies in step j, at 4 j + q.
   static __device__ __forceinline__ int unit_of_x(int unit) { return unit; }
 
-  // What a thread copies: a unit of every (kThreads / kUnits)-th row, slice after slice.
+  // The data that a thread copies: a unit of every (kThreads / kUnits)-th row, slice after slice.
   struct Cursor {
     const T *p;
     long long step;
-    int to, rows, deep;  // rows and elements along k that are inside, from the thread's first on
+    int to, rows, deep;  // rows and elements along k inside, from the thread's first on
 
     __device__ __forceinline__ void copy(char *shared) const {
 #pragma unroll
@@ -58,15 +59,15 @@ template <typename T> struct Dense {
             kept(place(row, unit)), n - top - row, k - from - 8 * unit};
   }
 
-  // What a lane multiplies: of 32 rows from `row` on and half of the slice.
+  // The data that a lane multiplies: of 32 rows from `row` on, and of half the slice.
   struct Lane {
-    int at[2];  // of each step
+    int at[2];  // in each step
     __device__ __forceinline__ Lane(int row, int half) {
       const int lane = threadIdx.x % 32;
       for (int j = 0; j < 2; j++)
         at[j] = kept(place(row + lane / 4, 4 * (2 * half + j) + lane % 4));
     }
-    // 16 rows, the first (t = 0) or the second.
+    // Loads 16 rows, the first (t = 0) or the second (t = 1).
     __device__ __forceinline__ void load(Fragments &of, const char *shared, int t) const {
 #pragma unroll
       for (int j = 0; j < 2; j++) {

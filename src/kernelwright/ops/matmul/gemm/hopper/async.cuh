@@ -1,6 +1,6 @@
 // Hopper's asynchronous instructions (sm_90a), one function for each that the matrix products use:
-// the tensor copy engine (TMA), registers that move between warp groups, named barriers, cluster
-// barriers, and the fence between ordinary and asynchronous accesses to shared memory.
+// the tensor copy engine (TMA), reallocation of registers between warp groups, named barriers,
+// cluster barriers, and the fence between ordinary and asynchronous accesses to shared memory.
 #pragma once
 #include "hopper/barrier.cuh"
 #include "kw/cluster.cuh"
@@ -10,7 +10,7 @@ namespace kw {
 
 constexpr int kWarpGroup = 128;  // threads that issue one wgmma together
 
-// What this thread wrote to shared memory is visible to the copy engine and the tensor cores.
+// Makes this thread's writes to shared memory visible to the copy engine and the tensor cores.
 __device__ __forceinline__ void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -19,10 +19,10 @@ __device__ __forceinline__ void prefetch(const TensorMap &map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// Places in shared memory are given by shared_address().
+// Addresses in shared memory are results of shared_address().
 //
-// The box at (x, y, z) of a tensor, x along its contiguous dimension, to shared memory; `full`
-// counts its bytes. What lies outside the tensor arrives as zeros, and counts.
+// Loads the box at (x, y, z) of a tensor, where x is along its contiguous dimension, to shared
+// memory; `full` counts its bytes. Elements outside the tensor are written as zeros, and counted.
 __device__ __forceinline__ void tma_load(unsigned to, const TensorMap &map, Barrier *full, int x,
                                          int y, int z) {
   asm volatile(
@@ -31,7 +31,7 @@ __device__ __forceinline__ void tma_load(unsigned to, const TensorMap &map, Barr
       "l"(&map), "r"(shared_address(full)), "r"(x), "r"(y), "r"(z)
       : "memory");
 }
-// The same to every block of the cluster whose bit of `blocks` is set, at the same place of its
+// The same for every block of the cluster whose bit of `blocks` is set, at the same address in its
 // shared memory, counted by its own `full` (multicast).
 __device__ __forceinline__ void tma_load(unsigned to, const TensorMap &map, Barrier *full, int x,
                                          int y, int z, unsigned short blocks) {
@@ -42,9 +42,9 @@ __device__ __forceinline__ void tma_load(unsigned to, const TensorMap &map, Barr
       : "memory");
 }
 
-// A box of shared memory to (x, y, z) of a tensor; what lies outside is not written. A thread
-// commits the stores that it issued as a group, and waits until all but the N youngest groups have
-// been read from shared memory.
+// Stores a box of shared memory to (x, y, z) of a tensor; elements outside are not written. A
+// thread commits the stores that it has issued as a group, and waits until all groups except the N
+// most recent have been read from shared memory.
 __device__ __forceinline__ void tma_store(const TensorMap &map, unsigned from, int x, int y,
                                           int z) {
   asm volatile(
@@ -59,7 +59,7 @@ template <int N> __device__ __forceinline__ void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 
-// Registers of each thread of a warp group from here on; all its warps call it.
+// Sets the number of registers per thread of a warp group; all of its warps must call it.
 template <int N> __device__ __forceinline__ void increase_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
@@ -67,7 +67,7 @@ template <int N> __device__ __forceinline__ void decrease_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-// Named barriers among whole warps, `id` 1 to 15; 0 is __syncthreads.
+// Named barriers among whole warps, with `id` 1 to 15; 0 is __syncthreads.
 __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
   asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
@@ -75,7 +75,8 @@ __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
   asm volatile("barrier.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// All threads of the cluster. Orders no memory: fence_barrier_init makes barriers visible.
+// A barrier of all threads of the cluster. It does not order memory accesses: fence_barrier_init
+// makes barriers visible.
 __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
@@ -87,7 +88,7 @@ __device__ __forceinline__ void cluster_sync() {
   cluster_wait();
 }
 
-// True in one thread of a converged warp, and the compiler knows that it is one.
+// True in one thread of a converged warp; the compiler knows that it is exactly one.
 __device__ __forceinline__ bool elect_one() {
   unsigned one;
   asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}"
@@ -95,9 +96,9 @@ __device__ __forceinline__ bool elect_one() {
   return one != 0;
 }
 
-// Four 8x8 matrices of 16-bit values to and from shared memory: lane l names the 16 bytes of row
-// l % 8 of matrix l / 8, and register i of a lane holds columns 2 (l % 4) and the next of row l / 4
-// of matrix i.
+// Stores or loads four 8 x 8 matrices of 16-bit values in shared memory: lane l gives the address
+// of the 16 bytes of row l % 8 of matrix l / 8; register i of a lane holds columns 2 (l % 4) and
+// the next of row l / 4 of matrix i.
 __device__ __forceinline__ void store_matrices(unsigned row, const unsigned (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
                "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])

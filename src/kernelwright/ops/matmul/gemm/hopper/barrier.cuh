@@ -1,5 +1,5 @@
 // Barriers in shared memory that count arrivals and bytes (mbarrier), and the position in a ring of
-// buffers that such barriers guard.
+// buffers that such barriers protect.
 #pragma once
 
 namespace kw {
@@ -8,10 +8,10 @@ __device__ __forceinline__ unsigned shared_address(const void *p) {
   return static_cast<unsigned>(__cvta_generic_to_shared(p));
 }
 
-// A phase of a barrier ends when `count` arrivals and all expected bytes have come. wait(parity)
-// returns once the phase of that parity has ended: 0 for the first, then 1, 0, ...; on a new
-// barrier wait(1) returns at once. One bit cannot tell a phase from the one before the last:
-// no waiting thread may be two phases behind.
+// A phase of a barrier ends when `count` arrivals and all expected bytes have occurred.
+// wait(parity) returns once the phase with that parity has ended: 0 for the first phase, then 1, 0,
+// ...; on a new barrier wait(1) returns immediately. One bit cannot distinguish a phase from the
+// one two before it: a waiting thread must not be two phases behind.
 struct Barrier {
   unsigned long long state;
 
@@ -22,9 +22,9 @@ struct Barrier {
   __device__ __forceinline__ void arrive() {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(this)) : "memory");
   }
-  // At the same barrier of block `rank` of the cluster. Relaxed: the barrier itself orders what the
-  // tensor cores read and the copy engine writes, and a release to the cluster would wait for this
-  // thread's stores to global memory.
+  // Arrives at the same barrier of block `rank` of the cluster. Relaxed, because the barrier itself
+  // orders the reads of the tensor cores and the writes of the copy engine; a release at cluster
+  // scope would wait for this thread's stores to global memory.
   __device__ __forceinline__ void arrive(int rank) {
     asm volatile(
         "{\n.reg .b32 there;\n"
@@ -34,7 +34,7 @@ struct Barrier {
         "r"(rank)
         : "memory");
   }
-  // One arrival, and `bytes` more to come by copies.
+  // One arrival, and `bytes` more bytes expected from copies.
   __device__ __forceinline__ void expect(unsigned bytes) {
     asm volatile(
         "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(this)),
@@ -52,7 +52,7 @@ struct Barrier {
           : "r"(shared_address(this)), "r"(parity)
           : "memory");
   }
-  // The same, and what other blocks of the cluster have stored here is visible.
+  // The same; in addition, stores of other blocks of the cluster to this block are visible.
   __device__ __forceinline__ void wait_for_cluster(unsigned parity) {
     unsigned done = 0;
     while (!done)
@@ -66,7 +66,7 @@ struct Barrier {
   }
 };
 
-// Initialized barriers become visible to the cluster and to the copy engine.
+// Makes initialized barriers visible to the cluster and to the copy engine.
 __device__ __forceinline__ void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }

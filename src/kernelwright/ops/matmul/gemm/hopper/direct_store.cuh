@@ -1,12 +1,12 @@
-// Sums from registers straight to memory, two neighbors of a row at a time: each 8 rows of a warp
-// are 8 stores of 16 bytes, half a sector.
+// Stores sums from registers directly to memory, two adjacent elements of a row at a time: each 8
+// rows of a warp are 8 stores of 16 bytes, half a sector.
 #pragma once
 #include "hopper/epilogue.cuh"
 
 namespace kw {
 
-// This thread's sums of a warp group's 64 rows by 2 N columns, which begin at (row0, col0) of C, a
-// matrix of m x n, n even.
+// Stores this thread's sums of a warp group's 64 rows by 2 N columns, which begin at (row0, col0)
+// of C, a matrix of m x n, n even.
 template <typename T, int N>
 __device__ __forceinline__ void store_directly(const float (&d)[N], T *c, int row0, int col0, int m,
                                                int n) {

@@ -7,20 +7,20 @@
 
 namespace kw {
 
-// A thread of a warp group holds columns 8 j + first_column() of a tile and the next.
+// A thread of a warp group holds columns 8 j + first_column() of a tile and the next ones.
 __device__ __forceinline__ int first_column() { return threadIdx.x % 4 * 2; }
 
 enum Activation { NONE, RELU, GELU, GELU_TANH, SILU };
 
 template <typename T, int ACTIVATION> __device__ __forceinline__ float activation(float z) {
-  if constexpr (ACTIVATION == RELU) return z < 0.0f ? 0.0f : z;  // NaN stays
+  if constexpr (ACTIVATION == RELU) return z < 0.0f ? 0.0f : z;  // NaN remains NaN
   if constexpr (ACTIVATION == GELU) return gelu<T, false>(z);
   if constexpr (ACTIVATION == GELU_TANH) return gelu<T, true>(z);
   if constexpr (ACTIVATION == SILU) return silu<T>(z);
   return z;
 }
 
-// Two values of 16 bits in a register.
+// Two 16-bit values in a register.
 template <typename T> __device__ __forceinline__ unsigned packed(float2 v) {
   const auto rounded = Pair<T>::from(v.x, v.y);
   unsigned bits;
@@ -41,7 +41,7 @@ struct Plain {
 };
 
 // y = activation(z) gate + residual, z = A B + bias. gate and residual are read through tensor
-// maps, a box at a time as y is written; z is stored too where KEEP is set.
+// maps, one box for each box of y; z is stored too if KEEP is set.
 template <typename T, int ACTIVATION, bool BIAS, bool GATE, bool RESIDUAL, bool KEEP>
 struct Linear {
   static constexpr bool kBias = BIAS, kGate = GATE, kResidual = RESIDUAL, kKeep = KEEP;
@@ -64,7 +64,7 @@ struct Linear {
   }
 };
 
-// The bias of column `col` and the next, in one register; 0 beyond the last.
+// The bias of column `col` and the next one, in one register; 0 past the last column.
 template <typename Epilogue>
 __device__ __forceinline__ unsigned bias_of(const Epilogue &epilogue, int col) {
   if constexpr (Epilogue::kBias)

@@ -1,15 +1,15 @@
-// The pipeline of every Hopper rung: slices of A and B, 64 of k deep, in a ring of shared memory
-// between the warp that loads them and the warp groups that multiply.
+// The pipeline of all Hopper rungs: slices of A and B with 64 elements along k, in a ring in shared
+// memory between the warp that loads them and the warp groups that multiply them.
 #pragma once
 #include "hopper/tiles.cuh"
 #include "hopper/wgmma.cuh"
 
 namespace kw {
 
-constexpr int kSlice = 64;  // of k: 128 bytes of a 16-bit type
+constexpr int kSlice = 64;  // elements along k: 128 bytes of a 16-bit type
 
-// One operand's tile in a stage: WIDTH rows of A or columns of B by 64 of k. SHARE blocks of a
-// cluster load a part each, for all of them.
+// One operand's tile in a stage: WIDTH rows of A or columns of B by 64 elements along k. SHARE
+// blocks of a cluster load one part each, for all of them.
 template <bool K_MAJOR, int WIDTH, int SHARE> struct OperandTile {
   static constexpr int kBytes = (K_MAJOR ? WIDTH : (WIDTH + 63) / 64 * 64) * 128;
   static __device__ __forceinline__ void load(unsigned to, const TensorMap &map, Barrier *full,
@@ -37,8 +37,8 @@ template <bool K_MAJOR, int WIDTH, int SHARE> struct OperandTile {
   }
 };
 
-// The operands of a launch: their maps, how many bytes a stage receives (fewer than it holds where
-// the matrix is smaller than a tile), and whether each has a batch dimension or one matrix for all.
+// The operands of a launch: their maps, the bytes that a stage receives (fewer than it holds if the
+// matrix is smaller than a tile), and whether each has a batch dimension or is one matrix for all.
 struct Operands {
   const TensorMap &a, &b;
   int bytes, a_batched, b_batched;
@@ -54,11 +54,11 @@ struct Pipeline {
   struct Barriers {
     Barrier full[STAGES], empty[STAGES];
   };
-  unsigned ring;  // shared_address() of it
+  unsigned ring;  // shared_address() of the ring
   Barriers &barriers;
   RingPosition<STAGES> at = {};
 
-  // One thread, before all threads of the cluster synchronize.
+  // Called by one thread, before all threads of the cluster synchronize.
   __device__ __forceinline__ void init() {
     for (int s = 0; s < STAGES; s++) {
       barriers.full[s].init(1);
@@ -67,7 +67,7 @@ struct Pipeline {
     fence_barrier_init();
   }
 
-  // One thread: slices [first, last) of k of the tile at `tile`.
+  // Called by one thread: loads slices [first, last) along k of the tile at `tile`.
   __device__ __forceinline__ void load(const Operands &of, const Place &tile, int first, int last,
                                        const Cluster &cluster) {
     for (int slice = first; slice < last; slice++, at.advance()) {
@@ -82,8 +82,8 @@ struct Pipeline {
     }
   }
 
-  // A warp group: d = its rows of the product over the next `slices`, at least one. issued() is
-  // called once the tensor cores have all of it before them.
+  // Called by a warp group: d = its rows of the product over the next `slices` slices, at least
+  // one. issued() is called after all instructions for the tensor cores have been issued.
   template <typename F>
   __device__ __forceinline__ void multiply(float (&d)[kParts][BN / 2], int slices, int share,
                                            const F &issued) {
@@ -115,7 +115,7 @@ struct Pipeline {
   }
 
  private:
-  // A stage may be overwritten: tell every block that loads into it.
+  // A stage may be overwritten: signals this to every block that loads into it.
   __device__ __forceinline__ void release(int stage) {
     const int to = threadIdx.x % kWarpGroup;
     if (to >= Cluster::kBlocks) return;

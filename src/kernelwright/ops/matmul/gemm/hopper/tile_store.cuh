@@ -1,36 +1,36 @@
-// A tile's way from registers to memory.
+// Stores a tile from registers to memory.
 #pragma once
 #include "hopper/epilogue.cuh"
 #include "hopper/tiles.cuh"
 
 namespace kw {
 
-// A warp group's PARTS x 64 rows by BN columns leave in pieces of 64 x 64 (the last one overlaps
-// the one before it where BN is no multiple of 64) through a ring of slots of shared memory, of one
-// box for each tensor that is loaded or stored. Threads write with stmatrix, swizzled as the copy
-// engine reads it; one thread issues the store. What the epilogue reads comes in by the copy engine
-// ahead of time, and the result takes its place.
+// A warp group's PARTS x 64 rows by BN columns are stored in pieces of 64 x 64 (the last one
+// overlaps the one before it if BN is not a multiple of 64) through a ring of slots in shared
+// memory, with one box per tensor that is loaded or stored. Threads write with stmatrix, swizzled
+// as the copy engine reads it; one thread issues the store. The copy engine loads the epilogue's
+// operands in advance, and the result takes their place.
 template <typename T, int BN, int PARTS, int BOXES, typename Epilogue> struct TileStore {
   static constexpr int kBox = 64 * 128, kBytes = BOXES * kBox;
   static constexpr int kAcross = (BN + 63) / 64, kPieces = PARTS * kAcross;
   static constexpr int kLoads = Epilogue::kLoads, kKeep = Epilogue::kKeep;
   static constexpr int kPerSlot = (kLoads > 1 ? kLoads : 1) + kKeep, kSlots = BOXES / kPerSlot;
-  static constexpr int kResult = kLoads > 1 ? 1 : 0, kKept = kPerSlot - 1;  // boxes of a slot
+  static constexpr int kResult = kLoads > 1 ? 1 : 0, kKept = kPerSlot - 1;  // boxes per slot
   static_assert(kSlots > 0, "a slot needs more boxes");
 
   struct Shared {
     Barrier loaded[kLoads > 0 ? kSlots : 1];
     unsigned bias[Epilogue::kBias ? BN / 2 : 1];
   };
-  unsigned boxes;  // shared_address() of them
+  unsigned boxes;  // shared_address() of the boxes
   Shared &shared;
-  int named_barrier;  // of the warp group
+  int named_barrier;  // barrier of the warp group
   const TensorMap &c;
   const Epilogue &epilogue;
   int slot = 0;
-  unsigned parities = 0;  // of each slot's next load
+  unsigned parities = 0;  // parity of each slot's next load
 
-  // One thread, before all threads of the block synchronize.
+  // Called by one thread, before all threads of the block synchronize.
   __device__ __forceinline__ void init() {
     if constexpr (kLoads > 0) {
       for (int s = 0; s < kSlots; s++) shared.loaded[s].init(1);
@@ -38,7 +38,8 @@ template <typename T, int BN, int PARTS, int BOXES, typename Epilogue> struct Ti
     }
   }
 
-  // Before the product: start loading what the first pieces of the tile need, and its bias.
+  // Called before the product: starts loading the operands of the tile's first pieces, and its
+  // bias.
   __device__ __forceinline__ void prefetch(const Place &tile) {
     if constexpr (Epilogue::kBias) {
       for (int i = threadIdx.x % kWarpGroup; i < BN / 2; i += kWarpGroup)
@@ -53,7 +54,7 @@ template <typename T, int BN, int PARTS, int BOXES, typename Epilogue> struct Ti
     }
   }
 
-  // After the product.
+  // Called after the product.
   template <int N>
   __device__ __forceinline__ void store(const float (&d)[PARTS][N], const Place &tile) {
     const int lane = threadIdx.x % 32, row = threadIdx.x % kWarpGroup / 32 * 16 + lane % 16;
@@ -64,12 +65,12 @@ template <typename T, int BN, int PARTS, int BOXES, typename Epilogue> struct Ti
         parities ^= 1u << slot;
       }
 #pragma unroll
-      for (int j = 0; j < 4; j++)  // sixteen columns
+      for (int j = 0; j < 4; j++)  // 16 columns
         convert(d[piece / kAcross], column(piece) / 8 + 2 * j,
                 row * 128 + ((2 * j + lane / 16) ^ (row % 8)) * 16);
       fence_proxy_async();
       const bool issuing = issues();
-      // the slot that comes next has been read, so that after the barrier all may write to it
+      // the next slot has been read, so that after the barrier all threads may write to it
       if (issuing && kLoads == 0) tma_store_wait_read<(kSlots > 1 ? kSlots - 2 : 0)>();
       named_barrier_sync(named_barrier, kWarpGroup);
       if (issuing) {
@@ -85,7 +86,7 @@ template <typename T, int BN, int PARTS, int BOXES, typename Epilogue> struct Ti
     }
   }
 
-  // Before the block exits, its shared memory has been read.
+  // Called before the block exits: its shared memory must have been read.
   __device__ __forceinline__ void finish() {
     if (issues()) tma_store_wait_read<0>();
   }
@@ -101,7 +102,7 @@ template <typename T, int BN, int PARTS, int BOXES, typename Epilogue> struct Ti
     return boxes + (slot * kPerSlot + i) * kBox;
   }
 
-  // The issuing thread: what a piece of the tile needs.
+  // Called by the issuing thread: loads the operands of a piece of the tile.
   __device__ __forceinline__ void load(int piece, int to, const Place &tile) {
     const int col = tile.col + column(piece), row = tile.row + piece / kAcross * 64;
     shared.loaded[to].expect(kLoads * kBox);
@@ -110,8 +111,8 @@ template <typename T, int BN, int PARTS, int BOXES, typename Epilogue> struct Ti
     if constexpr (Epilogue::kResidual)
       tma_load(box(to, kResult), epilogue.residual, &shared.loaded[to], col, row, tile.batch);
   }
-  // Of a piece that has been stored, or of the one before where there are slots enough to let this
-  // one be read meanwhile: its slot is loaded again.
+  // Loads the slot of a piece that has been stored again; if there are enough slots, that of the
+  // previous piece, so that this one can be read in the meantime.
   __device__ __forceinline__ void load_ahead(int piece, const Place &tile) {
     if constexpr (kSlots == 1) {
       if (piece + 1 < kPieces) load(piece + 1, 0, tile);
@@ -122,7 +123,7 @@ template <typename T, int BN, int PARTS, int BOXES, typename Epilogue> struct Ti
     }
   }
 
-  // Sixteen columns of a piece, the first of them 8 `pair`, to `offset` of a box.
+  // Writes 16 columns of a piece, the first of which is 8 `pair`, at `offset` of a box.
   template <int N>
   __device__ __forceinline__ void convert(const float (&d)[N], int pair, int offset) const {
     unsigned result[4], gate[4] = {}, residual[4] = {};
@@ -139,7 +140,7 @@ template <typename T, int BN, int PARTS, int BOXES, typename Epilogue> struct Ti
     store_matrices(box(slot, kResult) + offset, result);
   }
 
-  // Two neighbors of z: of matrix i of the four that start at column 8 `pair`.
+  // Two adjacent elements of z: of matrix i of the four that start at column 8 `pair`.
   template <int N>
   __device__ __forceinline__ float2 sums(const float (&d)[N], int pair, int i) const {
     const int at = (pair + i / 2) * 4 + i % 2 * 2;

@@ -1,11 +1,11 @@
-// Which tile of C a block works on: its place in a cluster, the order of tiles, where they begin.
+// Which tile of C a block computes: its position in a cluster, the order of tiles, their origins.
 #pragma once
 #include "hopper/async.cuh"
 
 namespace kw {
 
-// Blocks of a cluster, ROWS below each other and COLS beside each other. Those of a row need the
-// same rows of A, those of a column the same columns of B: each loads a part for all of them.
+// Blocks of a cluster, ROWS x COLS of them. The blocks in a row need the same rows of A, those in a
+// column the same columns of B: each loads one part for all of them.
 template <int ROWS, int COLS> struct Cluster {
   static constexpr int kRows = ROWS, kCols = COLS, kBlocks = ROWS * COLS;
   int row = 0, col = 0;
@@ -14,14 +14,14 @@ template <int ROWS, int COLS> struct Cluster {
     row = cluster_rank() % ROWS;
     col = cluster_rank() / ROWS;
   }
-  // All threads, after barriers are initialized.
+  // Called by all threads, after barriers are initialized.
   __device__ __forceinline__ void sync() const {
     if constexpr (kBlocks > 1)
       cluster_sync();
     else
       __syncthreads();
   }
-  // All threads, before they exit: another block may still load into this one or arrive here.
+  // Called by all threads before they exit: another block may still load into this one, or arrive.
   __device__ __forceinline__ void sync_before_exit() const {
     if constexpr (kBlocks > 1) cluster_sync();
   }
@@ -35,16 +35,16 @@ template <int ROWS, int COLS> struct Cluster {
   }
 };
 
-// A tile begins at (row, col) of matrix `batch` of C.
+// The origin of a tile: (row, col) of matrix `batch` of C.
 struct Place {
   int row, col, batch;
 };
 
-// C in tiles, `rows` x `cols` of them for each matrix of a batch. They are worked on in strips of
-// `strip` rows, down first, so that tiles in flight together share rows and columns in L2.
+// C divided into `rows` x `cols` tiles for each matrix of a batch. They are processed in strips of
+// `strip` rows, column by column, so that tiles in flight share rows and columns in L2.
 struct TileOrder {
   unsigned rows, cols, strip;
-  int m, n;  // elements of C
+  int m, n;  // size of C
   __device__ __forceinline__ Place index(unsigned tile) const {
     const unsigned batch = tile / (rows * cols), in_matrix = tile - batch * rows * cols;
     const unsigned number = in_matrix / (strip * cols),
@@ -53,10 +53,10 @@ struct TileOrder {
     return {static_cast<int>(number * strip + in_strip - col * height), static_cast<int>(col),
             static_cast<int>(batch)};
   }
-  // Where the tile of BM x BN of a block begins. The last ones move back inside the matrix, since
-  // rows outside load several times as slowly; what two tiles share is computed alike, and stored
-  // twice. Where the rows of C are contiguous in A they move to a multiple of 8: the copy engine
-  // begins at multiples of 16 bytes. n is one.
+  // The origin of a block's tile of BM x BN. The last tiles are moved inside the matrix, since rows
+  // outside load several times more slowly; elements that two tiles share are computed identically
+  // and stored twice. If the rows of C are contiguous in A, tiles are moved to a multiple of 8,
+  // because the copy engine starts at multiples of 16 bytes; n is always such a multiple.
   template <int BM, int BN, bool A_K, typename Cluster>
   __device__ __forceinline__ Place place(unsigned tile, const Cluster &cluster) const {
     const Place at = index(tile);

@@ -1,23 +1,24 @@
 // Hopper's tensor cores (sm_90a): D (64 x N, float32, in registers) += A (64 x K) B (K x N), both
-// in shared memory, K being 32 bytes. A warp group issues it together and goes on; wgmma_wait waits
-// for the results.
+// in shared memory, where K is 32 bytes. A warp group issues the instruction together and
+// continues; wgmma_wait waits for the results.
 //
-// Register 4 j + 2 h + i of a thread holds row 16 (warp % 4) + lane / 4 + 8 h of D and column
-// 8 j + 2 (lane % 4) + i.
+// Register 4 j + 2 h + i of a thread holds row 16 (warp % 4) + lane / 4 + 8 h of D and column 8 j +
+// 2 (lane % 4) + i.
 #pragma once
 #include "hopper/async.cuh"
 #include "kw/types.cuh"
 
 namespace kw {
 
-// An operand lies in shared memory in rows of 128 bytes with the 128-byte swizzle: 16-byte unit u
-// of row r at unit u ^ (r % 8). It starts at a multiple of 1,024 bytes.
-//   K_MAJOR: k is contiguous; a row is 64 elements along k, and there are as many rows as the
-//            operand is wide.
-//   else:    the width is contiguous; a row is 64 elements of it, a block has 64 rows, one for each
-//            k, and the operand is several such blocks of 8 KiB.
-// The descriptor says where the operand starts, how far the next 8 rows are (stride) and how far
-// the next block along the width (lead). step(i) is what the i-th k of an instruction adds to it.
+// An operand is stored in shared memory in rows of 128 bytes with the 128-byte swizzle: 16-byte
+// unit u of row r is at unit u ^ (r % 8). It starts at a multiple of 1,024 bytes.
+//   K_MAJOR: k is contiguous; a row is 64 elements along k, and the number of rows is the width of
+//       the operand.
+//   otherwise: the width is contiguous; a row is 64 elements of it, a block has 64 rows, one per k,
+//       and the operand consists of several such blocks of 8 KiB.
+// The descriptor contains the start of the operand, the distance of the next 8 rows (stride) and
+// that of the next block along the width (lead). step(i) is what the i-th k of an instruction adds
+// to it.
 template <bool K_MAJOR> struct Operand {
   static constexpr unsigned kRow = 128, kBlock = 64 * kRow;
   static __device__ __forceinline__ unsigned long long descriptor(unsigned address) {
@@ -29,27 +30,27 @@ template <bool K_MAJOR> struct Operand {
   }
 };
 
-// Between ordinary accesses to the registers and the wgmma that use them next.
+// Called between ordinary accesses to registers and the wgmma that uses them next.
 __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Until all but the N youngest groups of this warp group are done.
+// Waits until all groups of this warp group except the N most recent are done.
 template <int N> __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
-// The compiler reads these registers after this point only.
+// The compiler reads these registers only after this point.
 template <int N> __device__ __forceinline__ void pin(float (&d)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// One instruction: Wgmma<T, N>::mma<A_K_MAJOR, B_K_MAJOR>(d, a, b, add), with add 0 for d = a b.
+// One instruction: Wgmma<T, N>::mma<A_K_MAJOR, B_K_MAJOR>(d, a, b, add), with add = 0 for d = a b.
 template <typename T, int N> struct Wgmma;
 
-// Ten operands of the text of the instruction, and eight of its constraints.
+// Ten operands in the text of the instruction, and eight in its constraints.
 #define KW_TEN(t)                                                                                  \
   "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t \
   "9, "

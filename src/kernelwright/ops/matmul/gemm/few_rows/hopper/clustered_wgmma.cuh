@@ -1,8 +1,8 @@
 // clustered.cuh with wgmma: four warps multiply 64 rows of the weight, which they hold in
-// registers, with x in shared memory, which no warp loads.
+// registers, by x in shared memory, which no warp loads to registers.
 //
-// What a lane holds of the weight, and where sums lie, is the same as with mma.sync. The operands
-// of the next step are made while the present one is multiplied.
+// The elements of the weight that a lane holds, and the positions of the sums, are the same as with
+// mma.sync. The operands of the next step are prepared while the current one is multiplied.
 #pragma once
 #include "../clustered.cuh"
 #include "warpgroup.cuh"
@@ -10,7 +10,7 @@
 namespace few_rows {
 
 // This block's steps of x as the right operand of wgmma: a turn of a step is two instructions of 16
-// of k. Rows beyond those of x are not written: their columns of sums are never read.
+// elements along k. Rows past those of x are not written: their columns of sums are never read.
 template <class WEIGHTS, class SPLIT, typename T>
 __device__ __forceinline__ void copy_x_for_wgmma(char *shared, const T *x, long long x_line,
                                                  int begin, int count, int m, int k) {
@@ -32,12 +32,13 @@ __device__ __forceinline__ void copy_x_for_wgmma(char *shared, const T *x, long 
   }
 }
 
-// A step's operands: the left ones of every instruction, in registers.
+// A step's operands: the left operand of every instruction, in registers.
 template <typename T, class WEIGHTS> struct Operands {
   unsigned a[2 * WEIGHTS::kOfX][4];
-  float scale[2];  // of both rows of a lane, where there are scales
+  float scale[2];  // of both rows of a lane, if there are scales
 
-  // Made before this point: an instruction that made one between two of wgmma would separate them.
+  // The operands are computed before this point: instructions between two wgmma would separate
+  // them.
   __device__ __forceinline__ void pin() {
 #pragma unroll
     for (int i = 0; i < 8 * WEIGHTS::kOfX; i++) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
@@ -100,7 +101,7 @@ __device__ __forceinline__ void clustered_wgmma(const WEIGHTS &weights, const T 
   int slot = 0;
   for (int turn = 0; turn < part.turns; turn++) {
     Sums<T, WEIGHTS, SPLIT> sums = {};
-    float d[kSums] = {}, by[2] = {};  // of a group, or of all k where there are no scales
+    float d[kSums] = {}, by[2] = {};  // of a group, or of all k if there are no scales
     const auto add = [&](bool last) {
       warpgroup_wait(d);
       if (!kScaled && !last) return;
@@ -113,7 +114,7 @@ __device__ __forceinline__ void clustered_wgmma(const WEIGHTS &weights, const T 
     unsigned long long of_x = descriptor<kColumns>(shared);
     const auto multiply = [&](Operands<T, WEIGHTS> &operands) {
       kw::copy_async_wait_all_but<SPLIT::kStages - 2>();
-      __syncwarp();  // scales that other lanes copied are there, and the slot before is read
+      __syncwarp();  // other lanes' scales have arrived, and the previous slot is read
       ring.copy();
       operands.load(ring.slots + slot);
       slot = ring.next(slot);

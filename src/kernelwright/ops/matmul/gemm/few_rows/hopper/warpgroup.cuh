@@ -1,8 +1,9 @@
 // Hopper's tensor cores with the left operand in registers (sm_90a): D (64 x N, float32) += A B,
-// with A (64 x 16) in the registers of four warps as for mma.sync, B (16 x N) in shared memory.
+// with A (64 x 16) in the registers of four warps as for mma.sync, and B (16 x N) in shared memory.
 //
-// B lies without a swizzle: 8 x 8 elements of 16 bits, each of the eight columns' 8 of k side by
-// side, are 128 bytes; those of the next columns follow, then those of the next 8 of k.
+// B has no swizzle: a block of 8 x 8 elements of 16 bits, in which the 8 elements along k of each
+// of eight columns are contiguous, has 128 bytes; the blocks of the next columns follow, then those
+// of the next 8 elements along k.
 #pragma once
 #include "kw/types.cuh"
 
@@ -20,18 +21,19 @@ __device__ __forceinline__ void warpgroup_fence() {
 __device__ __forceinline__ void warpgroup_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Until all that was committed is done; the compiler reads the sums after this point only.
+// Waits until all committed instructions are done; the compiler reads the sums only after this
+// point.
 template <int N> __device__ __forceinline__ void warpgroup_wait(float (&d)[N]) {
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
   for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
-// Between ordinary writes to shared memory and wgmma, before a barrier.
+// Called between ordinary writes to shared memory and wgmma, before a barrier.
 __device__ __forceinline__ void fence_shared_for_wgmma() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// WarpgroupMma<T, N>::mma(d, a, b, add), with add false for d = a b.
+// WarpgroupMma<T, N>::mma(d, a, b, add), where add is false for d = a b.
 template <typename T, int N> struct WarpgroupMma;
 
 #define KW_FOUR(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])

@@ -1,0 +1,42 @@
+// What thrust's headers declare when CUDA is its device system: thrust::device, thrust::cuda::par.
+// Here the device system is C++, whose policies they stand for; a stream changes nothing.
+#pragma once
+#include <chrono>
+#include <thrust/execution_policy.h>
+#include <thrust/system/cpp/memory.h>
+#include <thrust/system/cpp/vector.h>
+
+THRUST_NAMESPACE_BEGIN
+// Base classes and functors that CUDA 13 has removed.
+template <typename A, typename R> struct unary_function {
+  using argument_type = A;
+  using result_type = R;
+};
+template <typename A, typename B, typename R> struct binary_function {
+  using first_argument_type = A;
+  using second_argument_type = B;
+  using result_type = R;
+};
+template <typename T = void> struct identity {
+  const T &operator()(const T &x) const { return x; }
+};
+template <> struct identity<void> {
+  template <typename T> T &&operator()(T &&x) const { return static_cast<T &&>(x); }
+};
+
+namespace system {
+namespace cuda {
+using namespace thrust::system::cpp;
+struct KwPar : thrust::system::cpp::detail::par_t {
+  const thrust::system::cpp::detail::par_t &on(cudaStream_t) const { return *this; }
+};
+inline constexpr KwPar par;
+inline constexpr KwPar par_nosync;
+}  // namespace cuda
+}  // namespace system
+namespace cuda {
+using namespace thrust::system::cuda;
+using thrust::system::cuda::par;
+using thrust::system::cuda::par_nosync;
+}  // namespace cuda
+THRUST_NAMESPACE_END

@@ -1,0 +1,52 @@
+"""A product whose operand is computed again in the backward instead of being kept for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
+
+from .operators import linear
+
+
+def activated_linear(
+    activate: Callable[..., torch.Tensor],
+    inputs: Sequence[torch.Tensor],
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    recompute: bool,
+) -> torch.Tensor:
+    """linear(activate(*inputs), weight, bias).
+
+    The activation keeps its inputs for its own backward. Its result is the largest tensor of a
+    block that only the weight's gradient needs, and one pass over the inputs computes it again.
+
+    Args:
+        activate: an operator without randomness.
+        recompute: compute its result again in the backward, with the same bits, instead of keeping
+            it. The product is not computed again, as it would be by a checkpoint around both.
+    """
+    if not recompute or not torch.is_grad_enabled():
+        return linear(activate(*inputs), weight, bias)
+    if torch.compiler.is_compiling():  # which takes no hooks, but recomputes no product either
+        hidden = checkpoint(activate, *inputs, use_reentrant=False, preserve_rng_state=False)
+        return linear(hidden, weight, bias)
+    hidden = activate(*inputs)
+    storage = hidden.untyped_storage()._cdata
+
+    def pack(saved: torch.Tensor) -> Any:
+        if saved.untyped_storage()._cdata != storage:
+            return saved
+        return saved.shape, saved.stride(), saved.storage_offset()
+
+    def unpack(packed: Any) -> torch.Tensor:
+        if isinstance(packed, torch.Tensor):
+            return packed
+        with torch.no_grad():
+            return activate(*inputs).as_strided(*packed)
+
+    with saved_tensors_hooks(pack, unpack):
+        return linear(hidden, weight, bias)
