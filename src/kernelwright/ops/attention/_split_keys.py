@@ -54,8 +54,8 @@ def unfit(caches, down: int) -> str | None:
     itemsize, d, dv = caches[0].itemsize, caches[0].shape[3], caches[1].shape[3]
     if max(d, dv) > WIDEST:
         return f"a head of {max(d, dv)} elements is wider than {WIDEST}"
-    if any(t.stride(down) * t.itemsize >= 2**31 for t in caches):
-        return "rows of the cache are 2^31 bytes apart or more"
+    if any(t.stride(down) * t.itemsize >= 2**27 for t in caches):
+        return "rows of a cache are 2^27 bytes apart or more, too far for an int32 of 16 rows"
     if d == 0 or dv == 0 or d * itemsize % 16 or dv * itemsize % 16:
         return f"heads of {d} and {dv} elements are not whole vectors of 16 bytes"
     return None
