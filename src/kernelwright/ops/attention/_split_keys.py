@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from kernelwright.contract import Scratch, TensorSpec
-from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.contract.open_size import fixed
 from kernelwright.contract.template_args import CTYPE
 
 CONFIGS = (
@@ -63,9 +64,9 @@ def unfit(caches, down: int) -> str | None:
 
 def blocks_of(gpu, config, dtype, cache, group: int, d: int, dv: int, pairs: int, tokens: int):
     """Blocks for `pairs` of a sequence and a head of the cache, each of up to `tokens` keys."""
-    size = cache.itemsize
+    size, d, dv = cache.itemsize, fixed(d), fixed(dv)
     wide = _rounded(max(d, dv), 64)
-    eights = cdiv(group, 8)
+    eights = fixed(cdiv(group, 8))
     chunks = cdiv(eights, min(_MOST_GROUPS, max(1, _ROOM // wide)))
     groups = cdiv(eights, chunks)
     room = (gpu.shared_per_block + _RESERVED) // config["blocks"] - _RESERVED
@@ -80,7 +81,9 @@ def blocks_of(gpu, config, dtype, cache, group: int, d: int, dv: int, pairs: int
     numbers = (d, dv, groups, warps, stages, config["keys"])
     name = f"split::Shape<{CTYPE[dtype]}, split::{elements}, {', '.join(map(str, numbers))}>"
     items = pairs * chunks
-    splits = splits_of(gpu.sms * config["blocks"], items, tokens, warps * config["keys"])
+    slots = gpu.sms * config["blocks"]
+    # one plan for each number of items, and for tokens up to a power of two
+    splits = splits_of(slots, fixed(items), next_power_of_2(tokens), warps * config["keys"])
     return Blocks(
         name, warps, groups, chunks, splits, max(stages * slot * warps, merged), dv, items
     )

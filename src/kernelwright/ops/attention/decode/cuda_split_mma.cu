@@ -10,16 +10,6 @@
 // Limit: the cache's bytes; with short sequences the latency of a launch and of the merge.
 #include "../paged/split/attend.cuh"
 
-// Elements from one sequence, head and position to the next.
-struct Strides {
-  long long b, h, row;
-};
-struct Call {
-  Strides q, k, v, k_cache, v_cache;
-  long long positions;
-  int heads, group, chunks, splits;
-};
-
 // A sequence's positions, of which the last, the new token's, is not read from the cache.
 struct Positions {
   const char *k, *v, *new_k, *new_v;
@@ -38,45 +28,52 @@ struct Positions {
   }
 };
 
+// Strides in elements.
 template <class S, int BLOCKS>
 __global__ void __launch_bounds__(S::kWarps * 32, BLOCKS)
     decode_split_mma(const typename S::T *q, const typename S::T *k, const typename S::T *v,
                      typename S::T *k_cache, typename S::T *v_cache, const long long *lengths,
-                     typename S::T *y, float *sums, split::State *states, unsigned *arrived, Call c,
-                     float scale) {
-  using T = typename S::T;
+                     typename S::T *y, float *sums, split::State *states, unsigned *arrived,
+                     long long q_b, long long q_h, long long k_b, long long k_h, long long v_b,
+                     long long v_h, long long k_cache_b, long long k_cache_h, long long k_row,
+                     long long v_cache_b, long long v_cache_h, long long v_row, long long positions,
+                     int heads, int group, int chunks, int splits, float scale) {
   extern __shared__ uint4 dynamic_shared[];
-  const int chunk = blockIdx.x % c.chunks, part = blockIdx.x / c.chunks % c.splits;
-  const long long pair = blockIdx.x / c.chunks / c.splits;  // of a sequence and a head of the cache
-  const int head = pair % c.heads, first = chunk * S::kQueries;
-  const long long b = pair / c.heads, item = pair * c.chunks + chunk;
-  const long long query = pair * c.group + first, length = lengths[b];
-  assert(length >= 0 && length < c.positions && "cache_seqlens: a sequence has no position left");
-  k += b * c.k.b + head * c.k.h;
-  v += b * c.v.b + head * c.v.h;
-  k_cache += b * c.k_cache.b + head * c.k_cache.h;
-  v_cache += b * c.v_cache.b + head * c.v_cache.h;
+  using T = typename S::T;
+  const int chunk = blockIdx.x % chunks, part = blockIdx.x / chunks % splits;
+  const long long pair = blockIdx.x / chunks / splits;  // of a sequence and a head of the cache
+  const int head = pair % heads, first = chunk * S::kQueries;
+  const long long b = pair / heads, item = pair * chunks + chunk, length = lengths[b];
+  const long long query = pair * group + first, parts = item * splits * S::kQueries;
+  assert(length >= 0 && length < positions && "cache_seqlens: a sequence has no position left");
+  k += b * k_b + head * k_h;
+  v += b * v_b + head * v_h;
+  k_cache += b * k_cache_b + head * k_cache_h;
+  v_cache += b * v_cache_b + head * v_cache_h;
   if (part == 0 && chunk == 0 && threadIdx.x < S::kD / 8) {
     const int at = threadIdx.x * 8;
-    kw::store(k_cache + length * c.k_cache.row + at, kw::load<T, 8>(k + at));
-    kw::store(v_cache + length * c.v_cache.row + at, kw::load<T, 8>(v + at));
+    kw::store(k_cache + length * k_row + at, kw::load<T, 8>(k + at));
+    kw::store(v_cache + length * v_row + at, kw::load<T, 8>(v + at));
   }
   const auto bytes = [](const T *p) { return reinterpret_cast<const char *>(p); };
-  const Positions rows = {
-      bytes(k_cache),    bytes(v_cache),          bytes(k), bytes(v), c.k_cache.row * 2,
-      c.v_cache.row * 2, static_cast<int>(length)};
-  const long long parts = item * c.splits * S::kQueries;
+  const Positions rows = {bytes(k_cache),
+                          bytes(v_cache),
+                          bytes(k),
+                          bytes(v),
+                          static_cast<int>(2 * k_row),
+                          static_cast<int>(2 * v_row),
+                          static_cast<int>(length)};
   const split::Results<T> results = {y + query * S::kDv,
                                      nullptr,
                                      sums + parts * S::kDv,
                                      states + parts,
                                      arrived + item,
-                                     min(S::kQueries, c.group - first),
-                                     c.splits,
+                                     min(S::kQueries, group - first),
+                                     splits,
                                      part,
                                      1.0f,
                                      false};
   split::decode<S>(reinterpret_cast<char *>(dynamic_shared),
-                   q + b * c.q.b + (head * c.group + first) * c.q.h, c.q.h, rows,
+                   q + b * q_b + (head * group + first) * q_h, q_h, rows,
                    static_cast<int>(length) + 1, scale, results);
 }
