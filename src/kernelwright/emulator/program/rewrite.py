@@ -74,6 +74,8 @@ def rewritten(
                 _asm(text, all_, i, edits)
             elif token.text == "extern":
                 _extern_shared(text, all_, i, edits)
+            elif token.text == "thread_block_tile":
+                _tile(all_, i, edits)
             elif token.text == "alignas":
                 _alignment(text, all_, i, edits)
             elif token.text == "volatile":
@@ -309,6 +311,20 @@ def _extern_shared(text: str, all_: list[Token], at: int, edits: Edits) -> None:
     its, name, sizes = " ".join(type_[:-1]), type_[-1], text_of(text, all_, array, end)
     made = f"{its} (&{name}){sizes} = *reinterpret_cast<{its} (*){sizes}>(kw_dynamic)"
     edits.replace(all_[at].start, all_[end].start, made)
+
+
+def _tile(all_: list[Token], at: int, edits: Edits) -> None:
+    """template <int N> f(thread_block_tile<N>): nvcc deduces N, although the class takes an
+    unsigned number; C++ deduces it for unsigned N."""
+    size = all_[at + 2].text if at + 3 < len(all_) and all_[at + 1].text == "<" else ""
+    head = next((k for k in range(at, -1, -1) if all_[k].text == "template"), None)
+    if head is None or not size.isidentifier():
+        return
+    for k in range(head, at):
+        if all_[k].text == "int" and all_[k + 1].text == size and all_[k - 1].text in ("<", ","):
+            change = (all_[k].start, all_[k].end, "unsigned")
+            if change not in edits.made:
+                edits.replace(*change)
 
 
 def _alignment(text: str, all_: list[Token], at: int, edits: Edits) -> None:

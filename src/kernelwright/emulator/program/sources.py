@@ -72,6 +72,16 @@ def _includes(text: str, path: Path, source: Path) -> Iterator[tuple[re.Match[st
 #: Suffixes of a program's other translation units; C has no mangled names.
 UNITS = (".cu", ".cpp", ".cc", ".cxx", ".c")
 _MAIN = re.compile(r"\bmain\s*\(")
+_NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
+
+
+def _code(text: str) -> str:
+    """A text without its comments and strings."""
+    return _NO_CODE.sub(" ", text)
+
+
+def _defines_main(text: str) -> bool:
+    return _MAIN.search(_code(text)) is not None
 
 
 def beside(source: Path) -> tuple[Path, ...]:
@@ -80,12 +90,12 @@ def beside(source: Path) -> tuple[Path, ...]:
     places = dict.fromkeys((*folders(source), *(p.parent for p in own(source))))
     found = (p for f in places for p in sorted(f.iterdir()) if p.suffix in UNITS)
     own_ = (p.resolve() for p in found if p.is_file() and p.resolve() != source)
-    return tuple(p for p in dict.fromkeys(own_) if not _MAIN.search(_text(p)))
+    return tuple(p for p in dict.fromkeys(own_) if not _defines_main(_text(p)))
 
 
 def has_main(source: Path) -> bool:
     """Whether a file or a header of its own defines `main`."""
-    return any(_MAIN.search(text) for text in own(source).values())
+    return any(_defines_main(text) for text in own(source).values())
 
 
 def program_of(source: Path) -> Path:
@@ -98,13 +108,13 @@ def program_of(source: Path) -> Path:
     """
     if has_main(source):
         return source
-    called = "|".join(_host_functions(_text(source))) or "(?!)"
+    called = "|".join(_host_functions(_code(_text(source)))) or "(?!)"
     uses = re.compile(rf'#\s*include\s*"(?:[^"]*/)?{re.escape(source.name)}"|\b(?:{called})\s*\(')
     those: list[Path] = []
     for folder in folders(source):  # the nearest first
         files = [p for p in sorted(folder.iterdir()) if p.suffix in UNITS and p.is_file()]
         texts = {p.resolve(): _text(p) for p in files}
-        those = [p for p, text in texts.items() if _MAIN.search(text) and uses.search(text)]
+        those = [p for p, text in texts.items() if uses.search(text) and _defines_main(text)]
         if those:
             break
     if len(those) > 1:
@@ -127,7 +137,7 @@ def defines(path: Path, name: str) -> bool:
     """Whether a file seems to define a function or a variable."""
     function = rf"\b{name}\s*\((?:[^;{{}}()]|\([^()]*\))*\)\s*(?:const\s*)?(?:noexcept\s*)?\{{"
     variable = rf"^(?!\s*(?:extern|return)\b)[\w:<>,*&\t ]+[\s*&]{name}\s*(?:\[[^]]*\]\s*)*(?:=|;)"
-    return re.search(f"{function}|{variable}", _text(path), re.M) is not None
+    return re.search(f"{function}|{variable}", _code(_text(path)), re.M) is not None
 
 
 def names(files: dict[Path, str]) -> dict[Path, str]:

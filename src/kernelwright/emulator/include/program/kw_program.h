@@ -19,11 +19,10 @@
 
 #include <kw_emulator.h>
 
-#ifdef KW_WATCHED
-// nvcc aligns an element; but arrays begin at multiples of 16 in practice, and code counts on it.
+// Arrays in shared memory start at multiples of 16 bytes, as ptxas places them, so that programs
+// may read them as float4.
 #undef __shared__
-#define __shared__ thread_local __attribute__((aligned(16)))
-#endif
+#define __shared__ __attribute__((aligned(16))) thread_local
 
 #include "program/cuda_types.h"
 #include "program/launch.h"
