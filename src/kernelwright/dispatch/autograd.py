@@ -207,7 +207,7 @@ def by_operator(
 def backward(ctx, {names.grads}):
     {names.unpack}
     {names.zeros}
-    {names.results} = ({_SERVES.format(special(backward.operator))})({names.wanted}, rung)
+    {names.results} = ({_CALLED.format(special(backward.operator))})({names.wanted}, rung)
     return {names.returned}, None
 """
     made = compiled(back, "backward", **WATCHERS, call=call, zeros=_zeros)
@@ -215,7 +215,7 @@ def backward(ctx, {names.grads}):
     return Derivative(names.keep(backward.name), run.used_by(made), used)
 
 
-_SERVES = "call if compiling() or functorch() or dispatch_modes() or grad_enabled() or {} else run"
+_CALLED = "call if compiling() or functorch() or dispatch_modes() or grad_enabled() or {} else run"
 
 
 def by_itself(
@@ -235,7 +235,7 @@ def by_itself(
     back = f"""
 def backward(ctx, {incoming}):
     {kept}, = ctx.saved_tensors
-    gradient = ({_SERVES.format(watched)})({incoming}, {kept}, ctx.kept)
+    gradient = ({_CALLED.format(watched)})({incoming}, {kept}, ctx.kept)
     return {gradients}, None
 """
     made = compiled(back, "backward", **WATCHERS, call=apply)

@@ -128,7 +128,7 @@ def _define(ladder: Ladder, run: LaunchCache) -> Any:
 
     def implementation(*args, rung=None):
         given = _named(op, args).values()  # the dispatcher omits arguments equal to their defaults
-        return run.quietly(*given, rung)
+        return run.without_versions(*given, rung)
 
     def fake(*args, rung=None):
         lower(overload)
@@ -199,7 +199,7 @@ def {{}}({given}):
         self.now = self._plain = compiled(source.format("run", bumps + call), "run", **used)
         self._bound = compiled(source.format("bound", "\n    return bound"), "bound", **used)
 
-    def quietly(self, *given: Any) -> Any:
+    def without_versions(self, *given: Any) -> Any:
         """Like `run`, without incrementing the versions of changed arguments, which the dispatcher
         has already done."""
         if not self._ladder.operator.mutated:
@@ -221,7 +221,7 @@ def {{}}({given}):
         self._known[key] = bound
         if not self._in_python:
             self._in_python = True
-            self._quicken()
+            self._switch_to_c()
         return bound
 
     def _found(self, *args: Any) -> Callable:
@@ -235,9 +235,9 @@ def {{}}({given}):
         self._known.clear()
         self._open = OpenCalls(self._ladder)
         if self.now is not self._plain:
-            self._quicken()
+            self._switch_to_c()
 
-    def _quicken(self) -> None:
+    def _switch_to_c(self) -> None:
         kinds = "".join(_KINDS.get(a.kind, "v") for a in self._ladder.operator.args)
         faster = tensors.finder(kinds, self._found, self._plain)
         if faster is not None:

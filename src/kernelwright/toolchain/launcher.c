@@ -1,14 +1,13 @@
 // The host side of one kernel launch: a callable that holds everything of a launch that does not
-// change (function, grid, block, shared memory, fixed arguments) and takes what does:
+// change (function, grid, block, shared memory, fixed arguments) and takes the rest:
 //
 //     launcher(stream, argument, argument, ...)
 //
 // or, if the grid is open, launcher(stream, x, y, z, argument, ...).
 //
-// Pointers and integers come as Python ints, floats as Python floats, structs as bytes of their
-// size. The driver's functions are
-// given by address (`set_driver`), so this file needs no CUDA header, and tests can stand in for
-// the driver.
+// Pointers and integers are passed as Python ints, floats as Python floats, structs as bytes of
+// their size. The driver's functions are given by address (`set_driver`), so this file needs no
+// CUDA header, and tests can replace the driver.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stddef.h>
@@ -76,11 +75,11 @@ typedef struct {
   void *function, *context;
   Config config;
   Attribute attributes[3];
-  int count, open;                // all parameters; those that each call gives
+  int count, open;                // all parameters; those passed by each call
   int grid;                       // how many of the call's arguments are the grid: 3 if it is open
   char kinds[MAX_PARAMETERS];     // p, i, l, f, d, b
   short slots[MAX_PARAMETERS];    // parameter that the n-th argument of a call fills
-  Value values[MAX_PARAMETERS];   // fixed ones filled in; of structs, the size
+  Value values[MAX_PARAMETERS];   // fixed ones are filled in; for structs, the size
 } Launcher;
 // clang-format on
 
@@ -92,7 +91,7 @@ static PyObject *driver_error(Result code, PyObject *name) {
                       text ? text : "no description");
 }
 
-// Returns -1 with an exception set where `object` is not a number of this kind.
+// Returns -1 with an exception set if `object` is not a number of this kind.
 static int fill(Value *value, char kind, PyObject *object) {
   switch (kind) {
     case 'p':
@@ -154,7 +153,7 @@ static PyObject *launch(PyObject *self, PyObject *const *args, size_t nargsf, Py
   Py_BEGIN_ALLOW_THREADS;
   void *current = NULL;
   code = driver.get_context(&current);
-  // A fresh thread, or one that works on another device, has another context or none.
+  // A new thread, or one that works on another device, has another context or none.
   int foreign = code == 0 && current != l->context;
   if (foreign) code = driver.push_context(l->context);
   if (code == 0) {
@@ -258,7 +257,7 @@ static PyTypeObject launcher_type = {
     .tp_repr = launcher_repr,
 };
 
-// A tensor map but for its address, as tensor_maps.py packs it.
+// A tensor map without its address, as packed by tensor_maps.py.
 typedef struct {
   uint64_t shape[5], strides[5];
   unsigned box[5], steps[5];
@@ -310,7 +309,7 @@ static PyObject *set_driver(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-// The legacy default stream (0) cannot be captured, and must not be asked about during a capture.
+// The legacy default stream (0) cannot be captured, and must not be queried during a capture.
 static PyObject *capture_id(PyObject *module, PyObject *stream) {
   uint64_t id = 0;
   int status = 0;
