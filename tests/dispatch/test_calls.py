@@ -170,6 +170,7 @@ FOR_SOFTMAX = (
     "toolchain",
     "toolchain.availability",
     "toolchain.c_extensions",
+    "toolchain.host",
     "toolchain.inductor",
     "toolchain.interpreter",
     "toolchain.modes",

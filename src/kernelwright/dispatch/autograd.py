@@ -22,6 +22,7 @@ import torch
 
 from kernelwright.contract import Ladder, Operator, TensorSpec
 
+from .cpp import Node
 from .generated import WATCHERS, compiled, listed, spec_of, special
 from .launcher import entry_of
 from .override import active
@@ -39,12 +40,14 @@ class Derivative:
         backward: `backward(ctx, *gradients of results)` returns the gradients of the arguments and
             of `rung`.
         names: globals of `keep`; `eager_names`: those that differ in the eager Function.
+        node: the same for C++, which replaces the eager Function; None where it has no form for it.
     """
 
     keep: str
     backward: Callable
     names: dict[str, Any] = field(default_factory=dict)
     eager_names: dict[str, Any] = field(default_factory=dict)
+    node: Node | None = None
 
 
 def function(op: Operator, run: LaunchCache, overload, derivative: Derivative, vmap: str) -> Any:
@@ -212,7 +215,8 @@ def backward(ctx, {names.grads}):
 """
     made = compiled(back, "backward", **WATCHERS, call=call, zeros=_zeros)
     used = {"active": active, "rungs": frozenset(backward.names)}
-    return Derivative(names.keep(backward.name), run.used_by(made), used)
+    node = Node.of(op, backward.operator, names.fixed, same, run, call)
+    return Derivative(names.keep(backward.name), run.used_by(made), used, node=node)
 
 
 _CALLED = "call if compiling() or functorch() or dispatch_modes() or grad_enabled() or {} else run"
@@ -240,7 +244,8 @@ def backward(ctx, {incoming}):
 """
     made = compiled(back, "backward", **WATCHERS, call=apply)
     used = {"active": active, "rungs": frozenset(backward.names)}
-    return Derivative(keep, run.used_by(made), used)
+    node = Node.alone(op, name, kept, run, apply)
+    return Derivative(keep, run.used_by(made), used, node=node)
 
 
 def _rung_of(backward: str) -> str:

@@ -52,11 +52,7 @@ def program(source: Path, kind: str) -> Path:
         raise ToolchainError(why)
     files = sources.own(source.resolve())
     made = sources.made(files, source.resolve(), kind in LOOPED, kind in CHECKED)
-    if not sources.has_main(source.resolve()):
-        raise UsageError(
-            f"{source} has no function main: check one kernel with "
-            f"`kernelwright verify {source}:KERNEL --launch LAUNCH.py --check all`"
-        )
+    require_main(source.resolve())
     flags = _flags(kind, files)
     texts = [part for name, text in made.items() for part in (name, _bytes(text))]
     others = [part for p in sources.beside(source.resolve()) for part in (str(p), p.read_bytes())]
@@ -73,6 +69,17 @@ def program(source: Path, kind: str) -> Path:
     path = cache.get_or_build("emulated-program", entry, what, compile_) / PROGRAM
     path.chmod(0o700)
     return path
+
+
+def require_main(source: Path) -> None:
+    """Raises:
+    UsageError: a program has no function main.
+    """
+    if not sources.has_main(source):
+        raise UsageError(
+            f"{source} has no function main: check one kernel with "
+            f"`kernelwright verify {source}:KERNEL --launch LAUNCH.py --check all`"
+        )
 
 
 def _link(work: Path, source: Path, kind: str, out: Path) -> None:

@@ -1,5 +1,8 @@
 // The functions that programs use from the header of this name in NVIDIA's samples: arguments.
 #pragma once
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <strings.h>
 
 #ifndef EXIT_WAIVED
