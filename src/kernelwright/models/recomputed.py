@@ -26,8 +26,9 @@ def activated_linear(
 
     Args:
         activate: an operator without randomness.
-        recompute: whether to recompute its result in the backward, bit for bit, instead of saving
-            it. Unlike with a checkpoint around both, the product is not recomputed.
+        recompute: whether to recompute its result in the backward instead of saving it: the same
+            bits, if `kw.use` then selects the same rung. Unlike with a checkpoint around both, the
+            product is not recomputed.
     """
     if not recompute or not torch.is_grad_enabled():
         return linear(activate(*inputs), weight, bias)
