@@ -17,7 +17,6 @@ CONFIGS = (
     {"warps": 4, "keys": 32, "stages": 3, "blocks": 1},
 )
 MOST_SPLITS = 64
-MOST_STAGES = 4
 WIDEST = 256  # elements of a head
 _MOST_GROUPS = 4
 _ROOM = 384  # elements of 8 queries' sums that fit a warp's registers
@@ -50,11 +49,14 @@ class Blocks:
         }
 
 
-def unfit(caches, down: int) -> str | None:
-    """Why caches of keys and values do not fit; `down`: the dimension of a head's rows."""
+def unfit(caches, down: int, tokens: int) -> str | None:
+    """Why caches of keys and values do not fit; `down`: the dimension of a head's rows; `tokens`:
+    of the longest sequence."""
     itemsize, d, dv = caches[0].itemsize, caches[0].shape[3], caches[1].shape[3]
     if max(d, dv) > WIDEST:
         return f"a head of {max(d, dv)} elements is wider than {WIDEST}"
+    if tokens >= 2**31 - 2**16:  # a warp looks some tiles ahead
+        return f"{tokens} tokens do not fit an int32"
     if any(t.stride(down) * t.itemsize >= 2**27 for t in caches):
         return "rows of a cache are 2^27 bytes apart or more, too far for an int32 of 16 rows"
     if d == 0 or dv == 0 or d * itemsize % 16 or dv * itemsize % 16:
