@@ -21,6 +21,7 @@ WIDEST = 256  # elements of a head
 _MOST_GROUPS = 4
 _ROOM = 384  # elements of 8 queries' sums that fit a warp's registers
 _RESERVED = 1024  # bytes of shared memory that the hardware takes for a block
+_TURNS = 4  # of the GPU, after which no split makes the last one much shorter
 _START = 64  # keys that a warp would read while a block starts and ends
 _ELEMENTS = {torch.float8_e4m3fn: "E4M3", torch.float8_e5m2: "E5M2", torch.int8: "Int8"}
 
@@ -84,8 +85,9 @@ def blocks_of(gpu, config, dtype, cache, group: int, d: int, dv: int, pairs: int
     name = f"split::Shape<{CTYPE[dtype]}, split::{elements}, {', '.join(map(str, numbers))}>"
     items = pairs * chunks
     slots = gpu.sms * config["blocks"]
-    # one plan for each number of items, and for tokens up to a power of two
-    splits = splits_of(slots, fixed(items), next_power_of_2(tokens), warps * config["keys"])
+    splits = 1
+    if items <= _TURNS * slots:  # a plan for each such number, and for tokens by powers of two
+        splits = splits_of(slots, fixed(items), next_power_of_2(tokens), warps * config["keys"])
     return Blocks(
         name, warps, groups, chunks, splits, max(stages * slot * warps, merged), dv, items
     )
