@@ -7,9 +7,11 @@ import torch
 import torch.nn.functional as F
 
 import kernelwright as kw
-from kernelwright.contract import H200
-from kernelwright.dispatch import launcher
+from kernelwright.contract import H200, case
+from kernelwright.contract.open_size import Trace
+from kernelwright.dispatch import launcher, open_calls
 from kernelwright.ops.attention import _split_keys
+from kernelwright.ops.attention.decode import LADDER as CONTIGUOUS
 from kernelwright.ops.attention.paged import LADDER, heuristics, spec
 from support.publics import DEVICE, randn
 
@@ -166,3 +168,23 @@ def test_every_8_bit_element_is_exact(kind):
 )
 def test_splits_take_whole_turns_of_the_gpu(items, tokens, splits):
     assert _split_keys.splits_of(2 * H200.sms, items, tokens, 64) == splits
+
+
+@pytest.mark.parametrize("ladder", [LADDER, CONTIGUOUS], ids=lambda x: x.name)
+def test_one_plan_serves_many_batches_and_lengths(ladder):
+    def given(b, s):
+        more = {"hk": 8, "page": 16} if ladder is LADDER else {"g": 8}
+        c = case((b, 32, 128), torch.bfloat16, s=s, **more)
+        args = ladder.operator.inputs(c, "meta")
+        floats = {a.name for a in ladder.operator.args if a.kind.startswith("float")}
+        return args, *open_calls._pattern(args, floats, True)
+
+    args, pattern, values = given(200, 4000)
+    trace = Trace({f"n{i}": n for i, n in enumerate(values)})
+    rung = ladder.rung("cuda_split_mma")
+    specs = open_calls._opened(args, trace, True)
+    assert rung.supports(H200, **specs) is None
+    open_calls.plan_of(ladder, rung, specs, config=rung.configs[0])
+    for b, s, holds in ((300, 7008, True), (16, 4000, False)):
+        _, other, values = given(b, s)
+        assert (other == pattern and trace.holds()(*values)) == holds
