@@ -136,6 +136,8 @@ def defines(path: Path, name: str) -> bool:
     """Whether a file seems to define a function or a variable."""
     function = rf"\b{name}\s*\((?:[^;{{}}()]|\([^()]*\))*\)\s*(?:const\s*)?(?:noexcept\s*)?\{{"
     variable = rf"^(?!\s*(?:extern|return)\b)[\w:<>,*&\t ]+[\s*&]{name}\s*(?:\[[^]]*\]\s*)*(?:=|;)"
+    if path.suffix == ".c":  # int f(n) int n; { }
+        function = rf"{function}|\b{name}\s*\([\w\s,]*\)\s*(?:\w[\w\s*,\[\]]*;\s*)+\{{"
     return re.search(f"{function}|{variable}", _code(_text(path)), re.M) is not None
 
 
