@@ -168,7 +168,7 @@ def test_planted_faults_are_found():
 
 @watched
 def test_right_programs_have_no_findings():
-    for name in ("inline_ptx.cu", "device_side.cu", "cub_side.cu"):
+    for name in ("right_styles.cu", "inline_ptx.cu", "device_side.cu", "cub_side.cu"):
         ran = program.run(PROGRAMS / name, check=tuple(CHECKS))
         assert ran.code == 0 or name == "device_side.cu"  # of which a part counts on lockstep
         found = ran.findings

@@ -70,6 +70,7 @@ def run(
     if sum((bool(check), dissect, debug, gpu)) > 1:
         raise UsageError("--check, --dissect, --debug, --gpu: give only one of them")
     with printing(False):
+        from kernelwright.workbench.run_program import on_gpu
         from kernelwright.workbench.run_program import run_program as module
 
         from .render import programs, terminal
@@ -77,7 +78,7 @@ def run(
         own = tuple(arguments or ())
         with terminal.checked():
             if gpu:
-                return module.on_gpu(file, own)
+                return on_gpu.run_on_gpu(file, own)
             if debug:
                 module.debug(file, own, as_)
             if dissect:

@@ -12,7 +12,8 @@ from kernelwright.support.errors import UsageError
 
 from .headers import LEVELS, in_project
 from .loops import Facts, looped
-from .rewrite import kernels_of, rewritten
+from .rewrite import clusters_of, kernels_of, rewritten
+from .unset import marked
 
 _INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)(["<])([^">\n]+)[">]', re.M)
 #: Headers of the CUDA C++ core libraries, which a host compiler reads as C++.
@@ -146,17 +147,21 @@ def names(files: dict[Path, str]) -> dict[Path, str]:
     return {path: f"{i:03}_{path.name}" for i, path in enumerate(files)}
 
 
-def made(files: dict[Path, str], source: Path, loops: bool = False) -> dict[str, str]:
+def made(
+    files: dict[Path, str], source: Path, loops: bool = False, unset: bool = False
+) -> dict[str, str]:
     """{name: text} of the rewritten files; each has a #line directive that names its original.
 
     Args:
         loops: whether kernels get loops over the threads of a block, where that is equivalent.
+        unset: whether variables without a value are marked for the checks.
     """
     facts = Facts(files.values()) if loops else None
     kernels: dict[str, bool] = {}
     for text in files.values():
         for name, plain in kernels_of(text).items():
             kernels[name] = kernels.get(name, True) and plain
+    clusters = {k: n for text in files.values() for k, n in clusters_of(text).items()}
     called = names(files)
     older = any(_REFERENCE.search(text) for text in files.values())
     older &= not any(_OWN_TEXTURE.search(text) for text in files.values())
@@ -177,8 +182,8 @@ def made(files: dict[Path, str], source: Path, loops: bool = False) -> dict[str,
             return found[0]
 
         whole = _INCLUDE.sub(included, text)
-        whole = looped(whole, facts) if facts else whole
-        done[called[path]] = f'{first}#line 1 "{path}"\n' + rewritten(whole, kernels)
+        whole = looped(whole, facts) if facts else marked(whole) if unset else whole
+        done[called[path]] = f'{first}#line 1 "{path}"\n' + rewritten(whole, kernels, clusters)
     return done
 
 

@@ -1,10 +1,9 @@
-"""Runs a CUDA program in the emulator, under the checks, under gdb, or built by nvcc on a GPU."""
+"""Runs a CUDA program in the emulator, under the checks, or under gdb."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -12,8 +11,7 @@ from pathlib import Path
 
 from kernelwright import emulator
 from kernelwright.emulator import program
-from kernelwright.support.errors import CompileError, ToolchainError
-from kernelwright.toolchain import tools
+from kernelwright.support.errors import ToolchainError
 from kernelwright.workbench.sanitize import report
 
 GDB_COMMANDS = Path(emulator.__file__).with_name("gdb_commands.py")
@@ -77,24 +75,6 @@ def debug(source: Path, arguments: Sequence[str], gpu: str, options: Sequence[st
     command = ["gdb", *quiet, *options, *(w for s in setup for w in ("-ex", s)), "--args", *own]
     sys.stdout.flush()
     os.execvpe("gdb", command, {**os.environ, "KERNELWRIGHT_RUN": str(folder)})
-
-
-def on_gpu(source: Path, arguments: Sequence[str]) -> int:
-    """Build a program by nvcc, run it on this machine's GPU and return its exit code.
-
-    Raises:
-        ToolchainError: there is no nvcc. CompileError: it rejects the program.
-    """
-    nvcc = tools.find("nvcc")[0]
-    with tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
-        out = Path(folder) / source.stem
-        include = [f"-I{p}" for p in program.folders(source.resolve())]
-        libraries = [f"-l{name}" for name in program.libraries(source.resolve())]
-        command = [str(nvcc), "-O2", "-arch=native", "-w", *include, str(source), "-o", str(out)]
-        done = subprocess.run([*command, *libraries], capture_output=True, text=True)
-        if done.returncode:
-            raise CompileError(f"nvcc rejects {source.name}:\n{done.stdout}{done.stderr}")
-        return subprocess.run([str(source), *arguments], executable=out).returncode
 
 
 def known(gpu: str) -> None:

@@ -1,5 +1,8 @@
 // What programs take from the header of this name that comes with NVIDIA's samples: arguments.
 #pragma once
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <strings.h>
 
 #ifndef EXIT_WAIVED
