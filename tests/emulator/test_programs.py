@@ -221,6 +221,21 @@ def test_headers_are_found_in_the_whole_project(tmp_path):
     ]
 
 
+def test_files_beside_the_headers_of_other_files(tmp_path):
+    (tmp_path / "kernels").mkdir()
+    for file, text in {
+        "main.cu": '#include "sort.h"\nint main() {}\n',
+        "sort.h": "void sort();\n",
+        "sort.cu": '#include "kernels/merge.h"\n',
+        "kernels/merge.h": "",
+        "kernels/merge.cu": "",
+        "kernels/test.cu": "int main() {}\n",
+    }.items():
+        (tmp_path / file).write_text(text)
+    found = [p for p in sources.beside(tmp_path / "main.cu") if tmp_path in p.parents]
+    assert found == [tmp_path / "sort.cu", tmp_path / "kernels" / "merge.cu"]
+
+
 def test_names_that_the_linker_misses():
     log = (
         "undefined reference to `void n::f<std::vector<int> >(int, g())'\n"
