@@ -140,9 +140,11 @@ class Plan {
   explicit Plan(PyObject *given) {
     PyObject *device, *kept, *results, *copies, *zeroed, *launches;
     Py_ssize_t bytes;
-    if (!PyArg_ParseTuple(given, "O!OO!O!nOO!", &THPDeviceType, &device, &kept, &PyTuple_Type,
-                          &results, &PyTuple_Type, &copies, &bytes, &zeroed, &PyTuple_Type,
-                          &launches))
+    if (!PyArg_ParseTuple(given,
+                          "O!OO!O!n"
+                          "OO!",
+                          &THPDeviceType, &device, &kept, &PyTuple_Type, &results, &PyTuple_Type,
+                          &copies, &bytes, &zeroed, &PyTuple_Type, &launches))
       throw_python_error();
     device_ = reinterpret_cast<THPDevice *>(device)->device;
     workspace_ = bytes;
