@@ -24,6 +24,7 @@ _ALIAS = re.compile(r"\bnamespace\s+(\w+)\s*=\s*cooperative_groups\b")
 _CLASS = re.compile(r"\b(?:struct|class|union)\s+(?:\w+\s*\([^()]*\)\s*)*(\w+)")
 _CONSTANT = re.compile(r"\b(?:const|constexpr)\b[\w\s:<>]*?\b(\w+)\s*=|\benum\b[^{;]*\{([^}]*)\}")
 _TYPE = re.compile(r"\busing\s+(\w+)\s*=|\btypedef\b[^;{}()]*?(\w+)\s*;")
+_STANDS_FOR = re.compile(r"\busing\s+(\w+)\s*=([^;]*);|\btypedef\b([^;{}()]*?)(\w+)\s*;")
 
 #: Functions of one thread's values, whichever thread it is.
 PURE = re.compile(
@@ -123,14 +124,27 @@ class Facts:
             found[name] = found.get(name, True) and plain
         return frozenset(n for n, plain in found.items() if plain)
 
+    @cached_property
+    def meeting_types(self) -> dict[str, Token]:
+        """Names of types that stand for one of TOGETHER, such as a class of cub, and which."""
+        found: dict[str, Token] = {}
+        for text in self._texts:
+            for m in _STANDS_FOR.finditer(text):
+                its = (t for t in tokens(m[2] or m[3]) if t.kind == "name")
+                if meeting := next((t for t in its if TOGETHER.fullmatch(t.text)), None):
+                    found[m[1] or m[4]] = meeting
+        return found
+
     def meaning(self, all_: Iterable[Token], seen: frozenset[str] = frozenset()) -> Iterator[Token]:
-        """Tokens, each macro's name after what it may stand for."""
+        """Tokens, each name of a macro or a type after what it may stand for."""
         for t in all_:
             if t.kind == "name" and t.text in self.macros and t.text not in seen:
                 for one in self.macros[t.text]:
                     yield _APART
                     yield from self.meaning(one, seen | {t.text})
                     yield _APART
+            elif t.kind == "name" and t.text in self.meeting_types:
+                yield from (_APART, self.meeting_types[t.text], _APART)
             yield t
 
     def reached(self, all_: Iterable[Token]) -> dict[str, list[Token]]:
