@@ -1,5 +1,5 @@
 """Puts kernel languages into their modes before any test, selects tests by the rule of cover.py,
-and fails a run in which a test was skipped for a reason that is not known here."""
+and fails a run in which a test was skipped for an unknown reason."""
 
 import logging
 import os
@@ -12,10 +12,10 @@ import torch
 
 import kernelwright.ops.every  # noqa: F401
 from kernelwright import toolchain
-from kernelwright.toolchain import availability
+from kernelwright.toolchain import availability, host
 from support import cover, recorded
 
-logging.getLogger("torch.__trace").propagate = False  # thousands of lines beside a failure
+logging.getLogger("torch.__trace").propagate = False  # it would add thousands of lines to a failure
 GPU = torch.cuda.is_available()
 
 #: Why a test may be skipped on a machine of either kind. Any other reason is an error, so that no
@@ -47,15 +47,16 @@ if not GPU:
     for backend in ("triton", "numba"):
         if availability.missing(backend, "cpu") is None:
             toolchain.prepare(backend)
+host.start = lambda: None  # operators are called in C++ where a test says so, not from some time on
 if os.environ.get("PYTEST_XDIST_WORKER"):
-    torch.set_num_threads(1)  # workers share the cores, and so do the processes that they start
+    torch.set_num_threads(1)  # workers and their child processes share the cores
     os.environ |= {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 
 @pytest.fixture
 def binds(monkeypatch):
-    """Names of the operators that a test binds to a rung, in order: what a cache hands out a second
-    time is not there a second time."""
+    """Names of the operators that a test binds to a rung, in order. Calls that are found in a cache
+    are not bound again."""
     from kernelwright.dispatch.open_calls import OpenCalls
 
     seen, launcher = [], OpenCalls.launcher
@@ -89,7 +90,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "cover: each value of each parameter is enough")
     config.addinivalue_line("markers", "long: with --all only")
-    # triton's interpreter converts arrays in a way that NumPy deprecates
+    # triton's interpreter converts arrays in a way that is deprecated in NumPy
     config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning:triton.*")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(recorded.Account(config, KNOWN))
@@ -104,6 +105,6 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_xdist_auto_num_workers(config):
-    """Eight processes share a GPU: no test asks how long anything takes."""
+    """Eight processes can share a GPU, because no test asserts times."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
     return min(cores, 8) if GPU else cores

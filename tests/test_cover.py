@@ -1,4 +1,4 @@
-"""The rule of cover.py: what `make test` leaves out is like something that it runs."""
+"""The rule of cover.py: everything that `make test` omits is similar to something it runs."""
 
 import subprocess
 import sys
@@ -82,7 +82,7 @@ def test_every_shape_and_argument_that_a_kernel_of_ours_takes_runs_on_one(ladder
 
 @LADDERS
 def test_every_rung_goes_through_every_check_once(ladder):
-    """On the first case of those that verification calls thorough."""
+    """On the first of the thorough cases."""
     for rung in ladder.rungs:
         chosen = of(cover.covering(ladder), rung)
         through = [r for r in chosen if r.checks == CHECKS]
@@ -92,7 +92,7 @@ def test_every_rung_goes_through_every_check_once(ladder):
 
 
 def test_no_wrong_kernel_is_left_out():
-    """Of what pytest collects, with no option."""
+    """Among the tests that pytest collects without options."""
     files = ("workbench/verify/test_wrong.py", "workbench/judge/test_wrong_kernels.py",
              "workbench/verify/test_checks.py", "workbench/exercise/test_exercise.py",
              "tools/test_training.py")  # fmt: skip
@@ -104,7 +104,7 @@ def test_no_wrong_kernel_is_left_out():
     wanted = {f"test_its_check_rejects_it[{w.name}]" for w in WRONG}
     wanted |= {f"test_its_check_catches_it[{w.name}]" for w in EVERY}
     wanted |= {f"test_each_check_finds_what_no_other_does[{c.name}]" for c in CHECKS}
-    several = ("value", "other addresses")  # their faults are found by other checks too
+    several = ("value", "other addresses")  # their faults are also found by other checks
     several += ("fresh data", "current stream") if torch.cuda.is_available() else ()
     wanted -= {n for n in wanted if n.endswith(tuple(f"[{name}]" for name in several))}
     planted = "test_a_planted_fault_is_named_with_its_lines_and_threads"
@@ -166,7 +166,7 @@ def test_parts_hold_every_test_once():
     parts = [cover.selected(every, config(all=True, share=(i, 3))) for i in (1, 2, 3)]
     assert sorted(i.nodeid for part in parts for i in part) == sorted(i.nodeid for i in every)
     assert all(len(part) > 20 for part in parts)
-    for part in parts:  # tests of a function stand together
+    for part in parts:  # tests of a function are in the same part
         assert len({i.nodeid.split("[")[0] for i in part}) * 4 == len(part)
 
 

@@ -1,4 +1,4 @@
-"""The wheel, installed outside the checkout: what a user gets."""
+"""The wheel, installed outside the checkout, as a user gets it."""
 
 import json
 import os
@@ -15,7 +15,7 @@ import torch
 from support.paths import ROOT
 
 CASE = "67108864-bf16-list=one"
-#: Records what `tune` and `verify` record on a GPU.
+#: Writes the records that `tune` and `verify` write on a GPU.
 OWN = """
 import json
 import kernelwright.ops.every
@@ -52,7 +52,7 @@ print(*proven_on(softmax, softmax.rung("triton_row")))
 
 
 def build(folder):
-    """The wheel of this checkout, made from a copy: a build writes beside the sources."""
+    """The wheel of this checkout, built from a copy, because a build writes to the sources."""
     source = folder / "source"
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "src", source / "src", ignore=ignored)
@@ -64,7 +64,7 @@ def build(folder):
 
 
 def install(wheel, folder):
-    """The Python of an environment that has the wheel and sees what else is installed here."""
+    """The Python of an environment with the wheel and access to the packages installed here."""
     venv.create(folder, with_pip=False)
     python = folder / "bin" / "python"
     pip("--python", python, "install", "--no-deps", "--no-index", wheel)
@@ -89,7 +89,7 @@ def files(folder):
 
 @pytest.fixture
 def user(tmp_path):
-    """Runs `kernelwright`, or its Python, as a user with an empty home directory does."""
+    """Runs `kernelwright`, or its Python, like a user with an empty home directory."""
     python = install(build(tmp_path), tmp_path / "venv")
     home = tmp_path / "home"
     home.mkdir()
@@ -117,7 +117,7 @@ def test_what_a_user_gets(user, tmp_path):
     assert backends["torch"] is None
     operators = json.loads(user("list", "--json"))["operators"]
     assert {"softmax", "sum"} <= {o["name"] for o in operators}
-    if not torch.cuda.is_available():  # where other tests share its memory
+    if not torch.cuda.is_available():  # because other tests share its memory
         assert "1 rungs and configs: 1 pass" in user("verify", "relu.native", "--record")
     said = user("bench", "get_total_norm", "--quick", "--record", "--case", CASE)
     (written,) = own.rglob("get_total_norm.jsonl")

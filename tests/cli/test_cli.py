@@ -1,4 +1,4 @@
-"""The command line: exit codes, one JSON document, one line for a mistake, a quick --help."""
+"""The command line: exit codes, one JSON document, one-line errors, a fast --help."""
 
 import json
 import os
@@ -29,7 +29,7 @@ GPU = torch.cuda.is_available()
 
 
 def run(*arguments, cwd=None):
-    """(exit code, stdout, stderr) of the command in a process of its own."""
+    """(exit code, stdout, stderr) of the command in a separate process."""
     done = subprocess.run(
         [sys.executable, "-m", "kernelwright.cli", *arguments],
         capture_output=True,
@@ -43,7 +43,7 @@ def run(*arguments, cwd=None):
 
 
 def call(capfd, *arguments):
-    """The same in this process."""
+    """Like `run`, in this process."""
     capfd.readouterr()
     with pytest.raises(SystemExit) as stopped:
         cli.main(list(arguments))
@@ -63,7 +63,7 @@ def python(code):
 
 
 def loaded(code, after=""):
-    """Names of the modules that code loads, in a process of its own in which `after` has run."""
+    """Names of the modules that code loads, in a separate process in which `after` has run."""
     said = python(
         f"import json, sys\n{after}\nbefore = set(sys.modules)\n"
         f"try:\n    {code}\nexcept SystemExit: pass\n"
@@ -145,7 +145,7 @@ def test_importing_loads_the_table_of_operators_alone():
 
 
 def test_an_operator_loads_without_the_others():
-    """What `kw.softmax` imports of the operators is its own ladder, and what ladders share."""
+    """Of the operators, `kw.softmax` imports only its own ladder and what ladders share."""
     call = "import torch, kernelwright as kw; kw.softmax(torch.ones(2, 3), -1)"
     found = {m for m in loaded(call) if m.startswith("kernelwright.ops.")}
     ladder = "kernelwright.ops.reduce"

@@ -1,4 +1,4 @@
-"""Tables in terminals of any width and in pipes, and every command's in one of 80 columns."""
+"""Tables on terminals of any width and in pipes, and every command's at 80 columns."""
 
 import contextlib
 import io
@@ -39,7 +39,7 @@ def piped(found):
 
 
 def made_up(rng):
-    """A table of random columns, and its rows."""
+    """A table with random columns, and its rows."""
     columns = [Column("name")]
     for k in range(rng.randint(1, 9)):
         importance = rng.randint(0, ALWAYS - 1)
@@ -146,7 +146,7 @@ FOUND: dict[str, list[str]] = {}
 
 
 def pages():
-    """What commands print on a terminal of 80 columns; one process runs them all."""
+    """The output of commands on a terminal of 80 columns; one process runs all commands."""
     if not FOUND:
         commands = [*SHOWN, *(f"{name} --help" for name in COMMANDS)]
         code = (
@@ -163,7 +163,7 @@ def pages():
 
 
 def screen(written):
-    """What a terminal shows after it was written to: spinners are erased again."""
+    """The contents of a terminal after some output, without the erased spinners."""
     lines, row = [""], 0
     for part in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n]|[^\r\n\x1b]+", written):
         if part == "\n":
@@ -191,7 +191,7 @@ def in_a_terminal(code, width):
     ) as child:
         os.close(there)
         found = b""
-        with contextlib.suppress(OSError):  # how Linux says that the other end is closed
+        with contextlib.suppress(OSError):  # raised by Linux if the other end is closed
             while part := os.read(here, 1 << 16):
                 found += part
         assert child.wait() == 0, found[-2000:]

@@ -22,7 +22,7 @@ def call(capfd, *arguments):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A run's folder, and what the command printed."""
+    """A run's folder, and the output of the command."""
     folder, out = tmp_path_factory.mktemp("trained"), io.StringIO()
     asked = ["train", "--data", str(runs.text(folder)), "--context", "16", "--steps", "6",
              "--batch", "4", "--save-every", "3", "--device", "cpu"]  # fmt: skip

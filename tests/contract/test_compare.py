@@ -1,4 +1,4 @@
-"""The budget of errors: what passes as right, and what does not."""
+"""The error budget: which results are accepted as right, and which are not."""
 
 import math
 
@@ -47,7 +47,7 @@ def test_small_errors_everywhere_fail_norm_wise():
 def test_a_few_large_errors_fail_element_wise():
     exact = reference(100_000).float()
     out = exact.clone()
-    out[:5] += 1e-5  # in the norm of 100,000 values this is nothing
+    out[:5] += 1e-5  # negligible in the norm of 100,000 values
     verdict = compare(out, exact, exact.double())
     assert not verdict.ok
     assert verdict.error.norm < verdict.budget.norm

@@ -43,7 +43,7 @@ SMALL = {
     "attention_varlen.backward", "paged_attention", "reshape_and_cache", "cumsum.backward",
     "linear_attention", "linear_attention.backward", "attention_with_kv_cache",
 }  # fmt: skip
-#: Their results are made of a generator's state: there are no tensors to lay out or to spoil.
+#: Their results depend on a generator's state: they have no tensors with layouts or values.
 FROM_NOTHING = {"rand", "randn", "bernoulli_p"}
 #: Without infinities: in gradients of scans a tree gives NaN where a chain gives infinity, and in
 #: linear attention a chunk; packed attention is compared with the formula that
@@ -135,7 +135,7 @@ SHAPES = st.lists(st.integers(1, 5), min_size=0, max_size=4).map(tuple)
 
 @st.composite
 def strided(draw):
-    """A tensor by permuting, slicing and expanding an allocation."""
+    """A tensor made by permuting, slicing and expanding an allocation."""
     shape = draw(SHAPES)
     grown = [n + draw(st.integers(0, 2)) for n in shape]
     t = torch.arange(math.prod(grown), dtype=torch.float32).reshape(grown)
@@ -246,7 +246,7 @@ def test_schema_is_parsed():
 
 def test_cost_names_its_roof():
     assert Cost((64,), (64,)).mix == "r1w1"
-    assert Cost((1 << 20, 4), (1 << 20,)).mix == "r1w1"  # a small stream does not count
+    assert Cost((1 << 20, 4), (1 << 20,)).mix == "r1w1"  # a small stream is ignored
     assert Cost((1 << 20, 1 << 20), (1 << 20,)).mix == "r2w1"
     assert Cost((1 << 20,), (4,)).mix == "r1w0"
     assert Cost((0,), (0,)).mix == "r0w0"
@@ -316,7 +316,7 @@ def test_pytorchs_rungs_share_the_formula():
     assert manual.entry == compiled.entry == "torch_rungs:manual_backward"
     assert native.entry == "torch_rungs:native_backward"
     assert manual.supports is compiled.supports is print
-    assert native.supports is None  # it takes every call
+    assert native.supports is None  # it supports every call
     assert not manual.serves
     assert native.serves
     assert compiled.backend == "inductor"
@@ -351,8 +351,8 @@ def test_shares_of_the_rows_cover_them_once():
         (8192, 16, 16, 132, 8),  # as many as there are blocks for
         (30, 16, 1, 132, 2),  # each has rows
         (100, 16, 500, 132, 1),
-        (8192, 16, 128, 132, 2),  # a thread adds up 256 rows at most
-        (2**30, 8, 1, 132, 65_535),  # a column of a grid has no more
+        (8192, 16, 128, 132, 2),  # a thread adds at most 256 rows
+        (2**30, 8, 1, 132, 65_535),  # the limit of a grid's column
     ],
 )
 def test_blocks_that_go_down_a_strip(rows, down, strips, blocks, abreast):

@@ -1,4 +1,4 @@
-"""Sharding rules: the parts of what two processes compute are what one does, for every rule."""
+"""Sharding rules: two processes compute the parts of one process's result, for every rule."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from kernelwright.contract.sharding import SUM
 from kernelwright.dispatch import ladders
 from kernelwright.workbench.verify.candidate import all_results, map_tensors
 
-#: An element's place among all decides (random masks), or arguments change.
+#: Results depend on an element's index in the whole tensor (random masks), or arguments change.
 WITHOUT = {
     "accumulate_weight_grad_",
     "adamw",
@@ -50,7 +50,7 @@ def test_an_operator_without_a_rule_is_meant_to_have_none():
 
 
 def cases(op):
-    """A few of each number of dimensions and set of parameters."""
+    """A few cases for each number of dimensions and set of parameters."""
     found = {}
     for c in op.cases:
         plain = c.use == "verify" and c.values == "normal" and c.layout == "contiguous"

@@ -1,4 +1,4 @@
-"""Tensor maps: the hardware's rules, and their way from a plan to a launch."""
+"""Tensor maps: the hardware's rules, and how a plan's map reaches a launch."""
 
 import ctypes
 from dataclasses import replace

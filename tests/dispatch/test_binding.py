@@ -24,7 +24,7 @@ from support.publics import (
     with_gradients,
 )
 
-#: Their arguments do not follow from one tensor's shape; tests/ops has tests of each.
+#: Their arguments cannot be derived from one tensor's shape; tests/ops has tests of each.
 OF_SEVERAL_SHAPES = {
     "attention_varlen", "batch_norm_backward_elemt", "batch_norm_backward_reduce",
     "batch_norm_inference", "batch_norm_stats", "bernoulli", "bernoulli_p", "conv2d",
@@ -36,7 +36,7 @@ COUNTS_AND_PLACES = {"argsort", "histc"}
 
 
 def test_every_operator_stands_in_the_table():
-    """But those over lists, in place, or of gradients themselves, which have tests of their own."""
+    """Except operators on lists, in-place ones and gradients, which have separate tests."""
     forwards = [x.operator for x in ladders() if not x.name.endswith(".backward")]
     one_by_one = {
         op.name for op in forwards if not op.mutated and all(a.kind != "Tensor[]" for a in op.args)
@@ -198,7 +198,7 @@ def test_float64_stays_float64(ladder, rung):
     args = op.with_defaults(made)
     want = map_tensors(args, lambda t: t.double() if t.is_floating_point() else t.clone())
     got = map_tensors(want, torch.clone)
-    for name in op.mutated:  # a step of adamw stays float32
+    for name in op.mutated:  # a step of adamw remains float32
         steps = map_tensors({name: got[name]}, lambda t: t.float() if t.numel() == 1 else t)
         got.update(steps)
     results = all_results(op, want, op.reference(**want))
@@ -250,7 +250,7 @@ def test_jacobian_by_rows(public):
 
 @pytest.mark.parametrize("name", ["softmax", "add", "linear_cross_entropy"])
 def test_a_call_that_nobody_watches_pays_for_no_python_layer_of_autograd(name, monkeypatch):
-    """Not for binding defaults in the forward, nor, of operators, for finding the backward."""
+    """Neither to bind defaults in the forward nor, for operators, to look up the backward."""
 
     def reached(*args, **kwargs):
         raise AssertionError("a layer for watchers")

@@ -17,7 +17,7 @@ from support.publics import DEVICE, PUBLIC, agree, gpu, ladders_by_name, randn
 
 @pytest.fixture
 def served(monkeypatch):
-    """Names of (operator, rung) as they are bound; an unusual shape is bound anew."""
+    """The (operator, rung) names that are bound; use an unusual shape, so that a call is bound."""
     seen = []
 
     def spy(self, args, rung):
@@ -61,7 +61,7 @@ def test_use_nests_and_ends_with_an_error(served):
 
 
 def test_blocks_that_overlap_leave_nothing_behind():
-    """As two threads may open and close them: not the last opened first."""
+    """Two threads may close blocks in another order than the reverse of opening them."""
     first, second = kw.use(softmax="manual"), kw.use(softmax="native", gelu="manual")
     first.__enter__()
     second.__enter__()
@@ -79,7 +79,7 @@ def test_unknown_names():
         kw.use(sotfmax="native").__enter__()
     with pytest.raises(UnknownOperator, match="nope"):
         kw.explain("nope", randn(3))
-    assert torch.equal(kw.softmax(randn(3), 0), torch.softmax(randn(3), 0))  # nothing stays behind
+    assert torch.equal(kw.softmax(randn(3), 0), torch.softmax(randn(3), 0))  # nothing remains
 
 
 def test_a_named_rung_that_does_not_fit_says_why():
@@ -159,7 +159,7 @@ def test_floats_are_read_at_each_call():
         agree(kw.rms_norm(x, (16,), eps=eps), F.rms_norm(x, (16,), eps=eps), x.dtype)
 
 
-#: What `kw.softmax` of a tensor on a CPU may import of this package: whole packages with a dot.
+#: Modules of this package that `kw.softmax` on a CPU may import; with a dot: whole packages.
 FOR_SOFTMAX = (
     "contract.",
     "dispatch.",
@@ -170,6 +170,7 @@ FOR_SOFTMAX = (
     "toolchain",
     "toolchain.availability",
     "toolchain.c_extensions",
+    "toolchain.host",
     "toolchain.inductor",
     "toolchain.interpreter",
     "toolchain.modes",

@@ -68,8 +68,8 @@ def test_a_compiled_graph_shows_the_rung_and_follows_use():
 
 
 def test_inductor_knows_the_operators_of_a_deep_model(monkeypatch):
-    """torch 2.11's writes down what an operator that it does not know is computed from, which has
-    a path for each layer it passes on its way, or beside."""
+    """For an unknown operator, torch 2.11's Inductor formats the nodes that it is computed from,
+    with one path per layer through which or past which a tensor goes."""
     from torch._inductor.lowering import lowerings
 
     for overload in [x for x in lowerings if str(x).startswith("kernelwright")]:

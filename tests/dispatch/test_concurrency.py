@@ -1,4 +1,4 @@
-"""Threads, streams, CUDA graphs, sizes beyond 31 bits, memory that runs out."""
+"""Threads, streams, CUDA graphs, sizes beyond 31 bits, running out of memory."""
 
 import threading
 
@@ -55,7 +55,7 @@ def test_captured_forward_and_backward_replay_on_new_data(public):
         with torch.no_grad():
             for k, t in enumerate(tensors):
                 t.copy_(randn(*t.shape, seed=seed + k))
-        torch.manual_seed(3)  # as `public.pytorch` does: a graph's replay draws from the generator
+        torch.manual_seed(3)  # as in `public.pytorch`: a graph's replay uses the generator
         graph.replay()
         torch.cuda.synchronize()
         agree(captured[0], public.pytorch(*tensors), torch.float32)
@@ -106,7 +106,7 @@ def test_rows_beyond_two_to_the_31_elements():
 
 @pytest.fixture
 def small_gpu():
-    """This process may allocate 1 GiB more than it holds: other processes keep theirs."""
+    """This process may allocate only 1 GiB more, independent of other processes' memory."""
     torch.cuda.empty_cache()
     _, total = torch.cuda.mem_get_info()
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 2**30) / total)

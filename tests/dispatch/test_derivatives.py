@@ -1,4 +1,4 @@
-"""Forward mode and double backward beside finite differences and PyTorch's own."""
+"""Forward mode and double backward, compared with finite differences and with PyTorch."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from support.publics import DEVICE, PUBLIC, agree, fullgraph, mapped, publics, r
 # gradients that were computed with the loss
 ONCE = {"linear_cross_entropy"}
 TWICE = {k: v for k, v in PUBLIC.items() if k not in ONCE}
-#: Products have reverse mode alone, which may be repeated.
+#: Products have only reverse mode, which may be repeated.
 PRODUCTS = [PUBLIC[k] for k in ("matmul", "matmul by a vector", "linear", "linear gated")]
 twice = pytest.mark.parametrize("public", TWICE.values(), ids=TWICE)
 

@@ -8,8 +8,8 @@ from support.paths import TESTS
 
 
 def test_two_processes_compute_what_one_does():
-    """Results and gradients, without gathering what a rule lets them keep split; a block that is
-    tensor and sequence parallel."""
+    """Results and gradients, without gathering tensors that a rule allows to stay split; and a
+    block with tensor and sequence parallelism."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
     done = subprocess.run(
         [sys.executable, str(TESTS / "support" / "sharded.py")],

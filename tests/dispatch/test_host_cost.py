@@ -1,4 +1,4 @@
-"""What a call costs the host beside PyTorch's own, counted; tools/host_cost.py times the same."""
+"""The host cost of a call compared with PyTorch's, by counts; tools/host_cost.py times it."""
 
 import sys
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
     modes.has_gpu() or c_extensions.compiler() is None,
     reason="a stand-in for a GPU, built with a C compiler",
 )
-#: Python functions that forward and backward may enter beyond those that PyTorch's own enter.
+#: Number of Python functions that forward and backward may enter in addition to PyTorch's.
 MORE = 20
 
 
@@ -42,7 +42,7 @@ def entered(call):
 
 
 def entered_again(call):
-    """The same, once what a call keeps is kept."""
+    """Like `entered`, after a first call has filled the caches."""
     call(), call()
     return entered(call)
 
@@ -60,16 +60,16 @@ def test_a_call_that_is_planned_and_bound_is_beyond_that(stand_in):
 
 
 def test_the_stand_in_launches_what_an_h200_would(stand_in):
-    """The public function plans and launches a GPU's rungs, which native would not."""
+    """The public function plans and launches GPU rungs, not native."""
     x = randn(M, 61, dtype=torch.bfloat16).requires_grad_()
-    with kw.use(softmax="cuda_warp"):  # refuses where there is no GPU
+    with kw.use(softmax="cuda_warp"):  # raises an error without a GPU
         y = kw.softmax(x, -1)
     assert y.shape == x.shape
 
 
 def test_torch_compile_calls_the_operator_as_cheaply(stand_in):
-    """What a compiled graph calls finds its launcher again: it neither plans nor binds anew, which
-    a CUDA graph would refuse."""
+    """A call in a compiled graph finds its launcher again: it neither plans nor binds again, which
+    a CUDA graph would not allow."""
     x, w = randn(M, N, dtype=torch.bfloat16), randn(N, dtype=torch.bfloat16)
     function = entered_again(lambda: kw.rms_norm(x, (N,), w, 1e-6))
     operator = entered_again(lambda: torch.ops.kernelwright.rms_norm(x, w, 1e-6, 0.0))

@@ -1,4 +1,4 @@
-"""Operators on jagged tensors beside the same on each sample."""
+"""Operators on jagged tensors, compared with the same operators on each sample."""
 
 import pytest
 import torch

@@ -41,9 +41,9 @@ ROWS = (
     8192,
     9999,
 )
-#: Planned for each shape: their sizes reach the kernel in a struct, packed when it is planned.
+#: Planned for each shape, because their sizes are in a struct that is packed during planning.
 CLOSED = {"group_norm", "group_norm.backward"}
-#: The length of a mask, eight elements a byte, says nothing of the rows: each is a pattern.
+#: A mask has eight elements per byte, so its length does not determine the rows.
 PACKED = {"dropout_with_mask.backward", "bias_dropout_add_with_mask.backward"}
 LADDERS = [
     x
@@ -73,7 +73,7 @@ def test_a_path_is_taken_again_wherever_its_conditions_hold(seed):
     rng = random.Random(seed)
 
     def path(n):
-        """Arithmetic and decisions as planning takes them."""
+        """Arithmetic and decisions like those of planning."""
         found = []
         for step in range(6):
             k = random.Random(f"{seed} {step}").randint(1, 300)
@@ -153,7 +153,7 @@ def test_threads_find_and_make_together():
                 continue
             trace = Trace({"n": n})
             fixed(trace.size("n") // 64)
-            if n % 2:  # expressions of some only
+            if n % 2:  # expressions that only some sizes have
                 trace.size("n").bit_length()
             found.add(trace, n // 64)
 
@@ -189,7 +189,7 @@ def test_an_open_plan_is_that_of_every_size_it_holds_for(ladder, h200):
     bound = 0
     for rows in ROWS:
         case = replace(template, shape=(rows, *template.shape[1:]))
-        if ladder.name.startswith("embedding"):  # a table of one size, and look-ups
+        if ladder.name.startswith("embedding"):  # a table of one size, and lookups
             case = replace(template, params=(("n", (rows,)),))
         args = operator.with_defaults(operator.inputs(case, "meta"))
         pattern, values = open_calls._pattern(args, floats, operator.layout == "any")
@@ -250,7 +250,7 @@ def stand_in(tmp_path_factory):
 
 @pytest.fixture
 def made(monkeypatch):
-    """What is planned: (an open plan or not, the shape of the first argument)."""
+    """The plans that are made: (whether the plan is open, the shape of the first argument)."""
     found = []
     bind, exact = toolchain.open_executor, open_calls.launcher
 
@@ -306,7 +306,7 @@ def test_gradients_of_a_linear_layer_are_open(stand_in, made):
             gx, gweight = torch.autograd.grad(y, (x, weight), torch.ones_like(y))
             assert (gx.shape, gweight.shape) == (x.shape, weight.shape)
     assert all(made)
-    assert len(made) <= 24  # of three products for a hundred sizes
+    assert len(made) <= 24  # for three products with a hundred sizes
 
 
 def test_a_cost_model_is_asked_once_for_all_sizes_of_as_many_tiles(stand_in, monkeypatch):

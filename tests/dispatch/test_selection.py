@@ -1,4 +1,4 @@
-"""Selection by the tuned table, and by the heuristic where the table has no entry."""
+"""Selection by the tuned table, and by the heuristic if the table has no entry."""
 
 import json
 
@@ -44,7 +44,7 @@ def test_a_size_without_a_bucket_takes_the_heuristic():
 
 @pytest.mark.parametrize("lad", ladders(), ids=lambda lad: lad.name)
 def test_a_case_looks_the_same_without_data(lad):
-    """On "meta", where bench cases of gigabytes cost nothing."""
+    """On the meta device, where bench cases of gigabytes need no memory."""
     operator = lad.operator
     for case in coverage.thorough_cases(lad):
         made, _ = normalise(operator.layout, specs_of(operator.inputs(case, "cpu")))

@@ -1,5 +1,4 @@
-"""The hash of what compiles: nothing that decides a kernel's bits is left out, and no more is in it
-than that."""
+"""The source hash covers everything that determines a kernel's machine code, and nothing else."""
 
 import ast
 import json
@@ -19,12 +18,12 @@ from support import another
 GPU_RUNGS = [(x, r) for x in ladders() for r in x.rungs if r.is_gpu]
 WITH_PLANS = [x for x in ladders() if any(r.is_gpu for r in x.rungs)]
 each_ladder = pytest.mark.parametrize("lad", WITH_PLANS, ids=lambda x: x.name)
-FEW = 2  # cases of each config; a plan takes no other way on most of the rest
+FEW = 2  # cases of each config; most others take the same path through a plan
 
 
 @cache
 def reached(lad, rung):
-    """What the hash of a rung has of Python: modules and names, as they are imported."""
+    """The Python definitions in a rung's hash, by module and name as they are imported."""
     packages = proof._packages(proof.PACKAGE, lad.package)
     shared = proof._shared_roots(proof.PACKAGE, rung.backend) if rung.is_gpu else []
     return set(packages.reached([*proof._roots(lad, rung), *shared]))
@@ -37,7 +36,7 @@ def specs(lad, case):
 
 @cache
 def calls(lad, rung):
-    """Calls that a rung takes, of both ends of its list of cases, with each of its configs."""
+    """Supported calls from both ends of a rung's list of cases, with each of its configs."""
     cases = [c for c in lad.operator.cases if c.numel]
 
     def taken(some):
@@ -85,7 +84,7 @@ def test_every_source_that_a_plan_compiles_is_in_the_hash(lad):
 
 @each_ladder
 def test_no_plan_is_made_from_a_closed_module(lad):
-    """Another operator's `__init__` is not followed: PyTorch rungs alone take something from it."""
+    """Another operator's `__init__` is not followed: only PyTorch rungs use names from it."""
     open_to_all = Packages({proof.PACKAGE: PACKAGE})
     for rung in (r for r in lad.rungs if r.is_gpu):
         assert set(open_to_all.reached(proof._roots(lad, rung))) <= reached(lad, rung)
@@ -96,13 +95,13 @@ def test_no_plan_is_made_from_a_closed_module(lad):
 
 @pytest.fixture(scope="module")
 def then(tmp_path_factory):
-    """The package under another name: whether a hash is computed from its files is seen by changing
-    them."""
+    """The package under another name, so that its files can be changed to test whether a hash is
+    computed from them."""
     return another.made(tmp_path_factory.mktemp("then"))
 
 
 def computed(lad, rung):
-    """The hash of a rung of the other package, from its files as they are."""
+    """The hash of a rung of the other package, from its current files."""
     proof._packages.cache_clear()
     proof._shared.cache_clear()
     theirs = sys.modules[f"{another.NAME}.dispatch"].ladder(lad.name)
@@ -110,7 +109,7 @@ def computed(lad, rung):
 
 
 def with_more(path, names):
-    """The text of a module with a token more in a definition of one of these names."""
+    """The text of a module with an additional token in a definition of one of these names."""
     text = path.read_text()
     lines = text.splitlines()
     for node in ast.parse(text).body:
@@ -126,14 +125,14 @@ def with_more(path, names):
     aliases = (
         a for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ImportFrom) for a in n.names
     )
-    a = next(a for a in aliases if a.name in names)  # names that are passed on: another is
+    a = next(a for a in aliases if a.name in names)  # re-exported names: another name is
     line = lines[a.lineno - 1]
     lines[a.lineno - 1] = f"{line[: a.col_offset]}{a.name}_ as {line[a.col_offset :]}"
     return "\n".join(lines) + "\n"
 
 
 def files_of_rungs():
-    """Each file that some GPU rung has a part of, a rung that has it, and which names of it."""
+    """Each file that some GPU rung depends on, such a rung, and the names that it uses."""
     found = {}
     for lad, rung in GPU_RUNGS:
         packages = proof._packages(proof.PACKAGE, lad.package)
@@ -157,7 +156,7 @@ def test_each_file_that_a_plan_depends_on_takes_the_proof(then):
         file.write_text(with_more(file, names) if path.suffix == ".py" else f"{text}\nint more;\n")
         try:
             now = computed(lad, rung)
-        except CannotFollow:  # the name comes from nowhere now
+        except CannotFollow:  # the name is no longer defined
             now = ""
         file.write_text(text)
         kept += [str(path)] if now == before[lad, rung] else []
@@ -166,7 +165,7 @@ def test_each_file_that_a_plan_depends_on_takes_the_proof(then):
 
 @pytest.fixture
 def edit(then):
-    """Change a file of the other package; as it was, after the test."""
+    """Change a file of the other package; it is restored after the test."""
     texts = {}
 
     def change(name, old, new):

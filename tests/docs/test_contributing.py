@@ -29,7 +29,7 @@ def commands(section):
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A copy of this checkout, for `new` writes into it."""
+    """A copy of this checkout, because `new` writes into it."""
     root = tmp_path_factory.mktemp("checkout")
     shutil.copytree(
         PACKAGE, root / "src/kernelwright", ignore=shutil.ignore_patterns("__pycache__")
@@ -51,7 +51,7 @@ def run(checkout, *arguments):
 
 
 def verified(checkout, operator):
-    """The rungs of an operator that pass, where all do."""
+    """The rungs of an operator that pass; asserts that all do."""
     rows = json.loads(run(checkout, "verify", operator, "--json"))["rows"]
     assert {r["outcome"] for r in rows} == {"pass"}
     return {(r["operator"], r["rung"]) for r in rows}

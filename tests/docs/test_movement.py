@@ -1,5 +1,5 @@
-"""The pictures of data movement: of every CUDA C++ and Triton rung of the pages, of its current
-source, and as the emulator and the interpreter draw them now."""
+"""The pictures of data movement: for every CUDA C++ and Triton rung of the pages, from its current
+source, and identical to what the emulator and the interpreter draw now."""
 
 import re
 

@@ -12,7 +12,7 @@ PAGES = {ladder.folder: (ladder.folder / "README.md").read_text() for ladder in 
 
 
 def by_hand(text):
-    """The page without what is generated from records."""
+    """The page without the parts generated from records."""
     return re.sub(r"<!-- table.*?<!-- /table -->", "", text, flags=re.S)
 
 

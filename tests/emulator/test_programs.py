@@ -98,6 +98,15 @@ def test_alignment_stands_first(text, made):
     assert one_line(text) == made
 
 
+def test_the_size_of_a_tile_is_unsigned():
+    made = one_line(
+        "template <typename T, int N> T f(thread_block_tile<N> a, thread_block_tile<N> b);"
+    )
+    assert made.startswith("template <typename T, unsigned N> T f(")
+    other = "template <int N> void f(thread_block_tile<32> t);"
+    assert one_line(other) == other
+
+
 def test_kernels_are_known_by_their_signatures():
     text = """
     template <typename T> __global__ void a(T *x) {}
@@ -159,7 +168,7 @@ def test_planted_faults_are_found():
 
 @watched
 def test_right_programs_have_no_findings():
-    for name in ("inline_ptx.cu", "device_side.cu", "cub_side.cu"):
+    for name in ("right_styles.cu", "inline_ptx.cu", "device_side.cu", "cub_side.cu"):
         ran = program.run(PROGRAMS / name, check=tuple(CHECKS))
         assert ran.code == 0 or name == "device_side.cu"  # of which a part counts on lockstep
         found = ran.findings
@@ -185,7 +194,7 @@ def test_mma_has_the_bits_of_an_h200():
 def test_a_file_without_main_is_run_by_the_program_that_uses_it(tmp_path):
     assert sources.program_of(PROGRAMS / "beside.cu") == PROGRAMS / "libraries.cu"
     assert sources.program_of(PROGRAMS / "older.cu") == PROGRAMS / "older.cu"
-    (tmp_path / "k.cu").write_text("void f(int *x) {\n}\nstatic void g() {\n}\n")
+    (tmp_path / "k.cu").write_text("// not main()\nvoid f(int *x) {\n}\nstatic void g() {\n}\n")
     (tmp_path / "a.cpp").write_text("void f(int *);\nint main() { f(0); }\n")
     (tmp_path / "b.cpp").write_text("static void g();\nint main() { g(); }\n")
     assert sources.program_of(tmp_path / "k.cu") == tmp_path / "a.cpp"

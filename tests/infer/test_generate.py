@@ -1,4 +1,4 @@
-"""Generation beside transformers, and the choice of tokens."""
+"""Generation compared with transformers, and the choice of tokens."""
 
 import random
 

@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 
 class FakeMachine:
-    """A clock that moves only when a track is sampled; `slow` drifts over time for everybody."""
+    """A clock that advances only when a track is sampled; `slow` is a drift for all tracks."""
 
     def __init__(self, drift: float = 0.0, noise: float = 0.0):
         self.t, self.drift, self.noise, self.rng = 0.0, drift, noise, random.Random(1)
@@ -99,7 +99,7 @@ def test_sampling_stops_at_the_time_limit():
 
 
 def test_drift_of_the_machine_does_not_decide():
-    """The clock slows by half during the run; a is 5% faster than b all along."""
+    """The clock slows by half during the run; a is 5% faster than b throughout."""
     machine = FakeMachine(drift=4.0, noise=0.003)
     rule = clock.StoppingRule(least=48, most=48, width=0.0)
     s = machine.interleave(rule, a=95, again=95, b=100)
@@ -117,9 +117,9 @@ def test_drift_of_the_machine_does_not_decide():
         (90, 100, 0.01, 0.0, "faster"),
         (100, 90, 0.01, 0.0, "slower"),
         (99, 100, 0.01, 0.0, "same"),
-        (95, 100, 0.01, 0.10, "ambiguous"),  # the clocks were further apart than the two are
+        (95, 100, 0.01, 0.10, "ambiguous"),  # the clocks varied more than the two differ
         (80, 100, 0.01, 0.10, "faster"),
-        (95, 100, 0.01, 0.015, "faster"),  # clocks within 2% decide nothing
+        (95, 100, 0.01, 0.015, "faster"),  # clocks within 2% are ignored
     ],
 )
 def test_verdicts(a, b, noise, spread, verdict):
@@ -195,7 +195,7 @@ def test_host_time_is_a_call_without_waiting_for_the_device():
 
     def settle():
         settled.append(t[0])
-        t[0] += 1.0  # what is waited for before a block must not count
+        t[0] += 1.0  # the wait before a block must not be counted
 
     found = clock.time_host({"a": call}, settle, random.Random(0), 4, 10, now=lambda: t[0])
     assert found["a"] == pytest.approx([5.0] * 4)
@@ -221,8 +221,8 @@ def test_the_wall_clock_rotates_its_calls():
 
 
 class FakeGpu:
-    """A device whose time passes only when work is launched, and the part of torch.cuda that the
-    clock uses, over it. A call in a capture is recorded instead."""
+    """A device whose time advances only when work is launched, with the part of torch.cuda that the
+    clock uses. A call during a capture is recorded instead."""
 
     def __init__(self):
         self.us, self.capturing, self.replays = 0.0, None, []

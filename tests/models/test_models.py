@@ -1,4 +1,4 @@
-"""GPT-2 and Llama beside transformers, and their checkpoints."""
+"""GPT-2 and Llama, compared with transformers, and their checkpoints."""
 
 import json
 import random
@@ -19,7 +19,7 @@ BOTH = pytest.mark.parametrize("make", [theirs.gpt2, theirs.llama])
 
 
 def within_budget(found, model, tokens):
-    """The error of logits beside float64, at most twice that of transformers."""
+    """Whether the error of logits against float64 is at most twice that of transformers."""
     with torch.no_grad():
         own = model(tokens).logits
         exact = model.double()(tokens).logits
@@ -32,7 +32,7 @@ def within_budget(found, model, tokens):
 @BOTH
 @pytest.mark.parametrize("nth", range(3))
 def test_logits_and_loss_are_those_of_transformers(make, nth, tmp_path):
-    seed = random.randrange(10**6)  # a config of its own each time; pytest shows it on failure
+    seed = random.randrange(10**6)  # another config each time; pytest shows it on failure
     print("seed", seed)
     reference = theirs.saved(make, seed, tmp_path)
     ours = models.from_pretrained(tmp_path)

@@ -1,4 +1,4 @@
-"""Tokenizers, and what they are saved as."""
+"""Tokenizers, and their files."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""kw.nn beside torch.nn: constructors, state_dicts, results and gradients."""
+"""kw.nn, compared with torch.nn: constructors, state_dicts, results and gradients."""
 
 import pytest
 import torch
@@ -57,7 +57,7 @@ def test_a_module_is_torchs_with_its_state(name):
 
 
 def test_modules_of_torch_are_recognised():
-    """By an optimizer's filter, or a wrap policy."""
+    """Recognised by an optimizer's filter or a wrap policy."""
     for name in ("LayerNorm", "RMSNorm", "GELU", "Embedding", "CrossEntropyLoss",
                  "GroupNorm", "BatchNorm2d", "InstanceNorm2d", "SyncBatchNorm"):  # fmt: skip
         assert issubclass(getattr(kw.nn, name), getattr(torch.nn, name))

@@ -1,4 +1,4 @@
-"""kw.optim.AdamW beside torch.optim.AdamW: losses, state_dicts, shards, CUDA graphs."""
+"""kw.optim.AdamW, compared with torch.optim.AdamW: losses, state_dicts, shards, CUDA graphs."""
 
 import copy
 import os
@@ -28,7 +28,7 @@ def model():
 
 
 def train(make, steps=20, net=None, dtype=torch.float32, schedule=True):
-    """Losses of a small model, its optimizer, the model."""
+    """(the losses of a small model, its optimizer, the model)."""
     net = net or model().to(dtype)
     optimizer = make(net.parameters())
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9) if schedule else None
@@ -51,7 +51,7 @@ OPTIONS = (
     {"amsgrad": True},
     {"maximize": True},
     {"lr": torch.tensor(0.01)},
-    # on a GPU PyTorch takes tensors for betas only without foreach
+    # on a GPU PyTorch accepts tensors for betas only without foreach
     {"betas": (torch.tensor(0.9), torch.tensor(0.99)), "foreach": False},
     {"foreach": True},
     {"fused": True},
@@ -60,9 +60,9 @@ OPTIONS = (
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_losses_are_torchs(options):
-    """Within twice the difference that float32 makes to PyTorch's own, plus rounding of a loss."""
+    """Within twice the effect of float32 on PyTorch's own losses, plus rounding of a loss."""
 
-    def losses(kind, dtype=torch.float32):  # a scheduler writes into a learning rate's tensor
+    def losses(kind, dtype=torch.float32):  # a scheduler writes to the learning rate's tensor
         return train(lambda p: kind(p, **copy.deepcopy(options)), dtype=dtype)[0]
 
     mine, theirs = losses(kw.optim.AdamW), losses(torch.optim.AdamW)
@@ -82,7 +82,7 @@ def test_losses_by_every_rung(rung):
 @pytest.mark.parametrize("options", [{}, {"amsgrad": True}], ids=str)
 @pytest.mark.parametrize("there_and_back", [True, False])
 def test_state_dict_loads_both_ways(options, there_and_back):
-    """Ten steps by one, ten by the other, are twenty by either."""
+    """Ten steps of one and ten of the other are equal to twenty of either."""
     kinds = [torch.optim.AdamW, kw.optim.AdamW]
     first, second = kinds if there_and_back else kinds[::-1]
     _, optimizer, net = train(lambda p: first(p, lr=0.01, **options), 10, schedule=False)
@@ -170,7 +170,7 @@ def test_an_optimizer_skips_adds_and_calls():
 
 
 def test_a_step_in_compiled_code_breaks_its_graph_once():
-    """Nothing of it is traced, however many parameters it has and whatever the learning rate."""
+    """No part of it is traced, for any number of parameters and any learning rate."""
 
     def losses(kind, wrap, net):
         optimizer = kind(net.parameters(), lr=0.1)
@@ -195,7 +195,7 @@ def test_a_step_in_compiled_code_breaks_its_graph_once():
 
 
 def test_an_optimizer_steps_in_the_backward():
-    """A parameter's gradient is gone once the parameter has moved: no memory for all of them."""
+    """A gradient is freed after its parameter's step, so that not all are in memory at once."""
     net, other = model(), model()
     optimizers = {p: kw.optim.AdamW([p], lr=0.1) for p in net.parameters()}
 
@@ -354,7 +354,7 @@ def test_shards_of_two_ranks(tmp_path):
 @pytest.mark.parametrize("rung", RUNGS)
 @pytest.mark.parametrize("options", [{}, {"state_dtype": torch.bfloat16}], ids=str)
 def test_a_step_in_a_cuda_graph(rung, options):
-    """Replays read the gradients and the learning rate of then, count on and draw new seeds."""
+    """Replays read the current gradients and learning rate, count steps and draw new seeds."""
     lr = torch.tensor(0.01, device=DEVICE)
     p, q = (torch.nn.Parameter(torch.ones(1000, device=DEVICE)) for _ in range(2))
     p.grad, q.grad = torch.zeros_like(p), torch.zeros_like(q)

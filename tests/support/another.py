@@ -1,4 +1,4 @@
-"""This package a second time, under another name, as `compare.git_version` makes it of a commit."""
+"""This package imported a second time under another name, like `compare.git_version` does."""
 
 import importlib
 import shutil
@@ -11,7 +11,7 @@ NAME = "kernelwright_then"
 
 
 def made(folder: Path) -> Path:
-    """Copy the package into a folder, and import it; where it is."""
+    """Copy the package into a folder and import it; returns its path."""
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(kernelwright.__file__).parent, folder / NAME, ignore=ignored)
     for path in (folder / NAME).rglob("*.py"):

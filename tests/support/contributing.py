@@ -1,4 +1,4 @@
-"""The example of CONTRIBUTING.md, carried out in a folder that `kernelwright new` has made."""
+"""The example of CONTRIBUTING.md, executed in a folder made by `kernelwright new`."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 
 
 def follow(folder):
-    """Turn the scaffolded square into `scale`, as the text says."""
+    """Turn the scaffolded square into `scale`, as the text describes."""
     for code, name in blocks():
         path = folder / name
         path.write_text(edited(path.read_text(), code) if path.exists() else code)
@@ -22,12 +22,12 @@ def follow(folder):
 
 
 def blocks():
-    """(file, code) of each block of code, by the file that its first line names."""
+    """(file, code) of each code block; the first line names the file."""
     return re.findall(r"^```\w+\n((?://|#) (\S+?):?(?: [^\n]*)?\n.*?)^```$", TEXT, re.M | re.S)
 
 
 def name_of(node):
-    """What a statement defines: a name, or a module that it imports from."""
+    """The name that a statement defines, or the module that it imports from."""
     if isinstance(node, ast.Assign):
         return node.targets[0].id
     if isinstance(node, ast.Import):
@@ -53,7 +53,7 @@ def without(text, name):
 
 
 def edited(text, block):
-    """A file in which the definitions of a block stand."""
+    """The text of a file with the definitions of a block inserted."""
     new = block.splitlines(keepends=True)
     for name, (first, last) in places(block).items():
         lines, there = text.splitlines(keepends=True), places(text)

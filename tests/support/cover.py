@@ -1,23 +1,23 @@
 """Which tests run: the written rule.
 
-`make test-all` (`pytest --all`) runs every test. `make test` runs every one too, but of three kinds
-a cover, chosen anew from the code each time and always the same for the same code:
+`make test-all` (`pytest --all`) runs every test. `make test` does so too, but for three kinds of
+tests only a subset, chosen from the code each time and always the same for the same code:
 
 Rungs on cases (test_ops.py), of which a ladder has hundreds:
 1. Each rung runs a case with its first config.
-2. The second and the last of its further configs run a case, each another.
+2. The second and the last of its further configs each run a different case.
 3. Each dtype, each layout, each kind of values and an empty case run on a rung of each backend
-   (PyTorch, Triton, CUDA C++) that takes one: on the rung that has the fewest cases so far.
-4. Each shape, and each set of arguments beside the tensors, runs on a kernel of ours, if one takes
-   it: on the CUDA C++ rung, or else the other rung, that has the fewest cases so far.
-5. One case of each rung goes through every check, the others through those that call it once.
-Each compiled rung, whose cases take seconds, runs one.
+   (PyTorch, Triton, CUDA C++) that supports one: on the rung that has the fewest cases so far.
+4. Each shape, and each set of non-tensor arguments, runs on a kernel of ours, if one supports it:
+   on the CUDA C++ rung, or else on the other rung, that has the fewest cases so far.
+5. One case of each rung runs every check, the others those that call the rung once.
+Each compiled rung, whose cases take seconds, runs one case.
 
-Tests marked `cover`: each value of each of their parameters, each with the others' in turn.
+Tests marked `cover`: each value of each parameter, combined with the others' values in turn.
 
-Tests marked `long`, which take five seconds or more of a core with nothing built, and whose parts
-other tests go through, or which .ci/run runs by themselves: none. A rung, a check or a wrong kernel
-is never left to one of these.
+Tests marked `long`, which take five seconds or more of a core with empty caches, and whose parts
+are also run by other tests, or which .ci/run runs separately: none. A test marked `long` is never
+the only one that runs a rung, a check or a wrong kernel.
 
 `pytest --all --share 2/7` runs the second of seven parts of all tests; the tests of a rung, whose
 kernels are built together, and those of a function are in one part.
@@ -44,12 +44,12 @@ from kernelwright.workbench.verify.coverage import skip, thorough, thorough_case
 from kernelwright.workbench.verify.verify import here
 
 T = TypeVar("T")
-LARGE = 2**18  # elements of a case that are not made to see whether a rung takes it
+LARGE = 2**18  # elements; larger cases are not made to find out whether a rung supports them
 ONCE = tuple(check for check in CHECKS if not check.again)
 
 
 class RungCase(NamedTuple):
-    """A rung on a case, with these of its configs, through these checks."""
+    """A rung on a case, with some of its configs, under some checks."""
 
     rung: Rung
     case: Case
@@ -59,7 +59,7 @@ class RungCase(NamedTuple):
 
 @cache
 def every(ladder: Ladder) -> tuple[RungCase, ...]:
-    """Everything that this machine runs of a ladder."""
+    """All runs of a ladder on this machine."""
     found = []
     for rung in ladder.rungs:
         for case in ladder.operator.cases:
@@ -76,7 +76,7 @@ def takes(ladder: Ladder, rung: Rung, case: Case) -> bool:
 
 @cache
 def covering(ladder: Ladder) -> tuple[RungCase, ...]:
-    """The cover of a ladder, by the rule above."""
+    """The subset for a ladder, by the rule above."""
     chosen = {rung.name: _for_itself(ladder, rung) for rung in ladder.rungs}
     _deal(ladder, chosen)
     found = []
@@ -88,7 +88,7 @@ def covering(ladder: Ladder) -> tuple[RungCase, ...]:
 
 
 def compiled(ladder: Ladder, rung: Rung) -> Case:
-    """A case whose kernels are compiled: the rung's last, of a 16-bit type where it takes one."""
+    """A case whose kernels are compiled: the rung's last, of a 16-bit type if it supports one."""
     return [run.case for run in covering(ladder) if run.rung is rung and run.case.numel][-1]
 
 
@@ -103,7 +103,7 @@ Chosen = dict[Case, list[Config]]
 
 
 def _for_itself(ladder: Ladder, rung: Rung) -> Chosen:
-    """What a rung runs regardless of the others: 1 and 2 of the rule."""
+    """The cases of a rung that do not depend on other rungs: 1 and 2 of the rule."""
     whole = thorough_cases(ladder)
     small = _taken(ladder, rung, rung.configs[0])
     small.sort(key=lambda case: (case not in whole, case.numel))
@@ -138,8 +138,8 @@ def _deal_among(
     kinds: Callable[[Case], set[Hashable]],
     big: bool,
 ) -> None:
-    """Give cases to rungs until together they are of every kind. `big`: of more than 2^31 elements,
-    too."""
+    """Assign cases to rungs until every kind is covered. `big`: including cases of more than 2^31
+    elements."""
     taken = {rung.name: set(_taken(ladder, rung, rung.configs[0])) for rung in rungs}
     seen = {kind for rung in rungs for case in chosen[rung.name] for kind in kinds(case)}
     cases = [case for case in ladder.operator.cases if any(case in t for t in taken.values())]
@@ -152,7 +152,7 @@ def _deal_among(
 
 @cache
 def runs_here(ladder: Ladder, rung: Rung) -> bool:
-    """Whether a rung's kernels run on this machine, or are compiled only."""
+    """Whether a rung's kernels run on this machine, or are only compiled."""
     taken = _taken(ladder, rung, rung.configs[0])
     first = next((case for case in taken if case.numel), None)
     if here() == "cuda" or rung.backend not in ("triton", "cuda") or first is None:
@@ -161,7 +161,7 @@ def runs_here(ladder: Ladder, rung: Rung) -> bool:
 
 
 def _checked(ladder: Ladder, rung: Rung, chosen: Chosen) -> Case | None:
-    """5 of the rule: the case that goes through every check."""
+    """5 of the rule: the case that runs every check."""
     first = rung.configs[0]
     with_first = (case for case, configs in chosen.items() if first in configs)
     return next((c for c in with_first if thorough(ladder, rung, first, c, here())), None)
@@ -172,19 +172,19 @@ def _taken(ladder: Ladder, rung: Rung, config: Config) -> list[Case]:
 
 
 def kinds(case: Case) -> set[Hashable]:
-    """What a case is an instance of."""
+    """The kinds of which a case is an example."""
     empty = set() if case.numel else {"empty"}
     return {case.dtype, case.layout, case.values} | empty
 
 
 def sizes(case: Case) -> set[Hashable]:
-    """What sets a case apart from others of its kinds."""
+    """The properties that distinguish a case from others of its kinds."""
     return {("shape", case.use, case.shape), ("params", case.params)}
 
 
 def pick(items: Iterable[T], kinds: Callable[[T], set[Hashable]]) -> list[T]:
-    """Items that are together of every kind. Each time that which adds most kinds, then that whose
-    kinds are seen least, then the first."""
+    """A subset of items that covers every kind. Each step takes the item that adds most kinds, then
+    the one whose kinds are the rarest, then the first."""
     left, seen, chosen = [(item, kinds(item)) for item in items], Counter(), []
 
     def gain(entry: tuple[T, set[Hashable]]) -> tuple[int, int]:
@@ -209,12 +209,12 @@ def share(text: str) -> tuple[int, int]:
 
 
 def everything(config: pytest.Config) -> bool:
-    """Whether no test is left out for being like others: tests that are named run."""
+    """Whether all tests run; tests given by name always do."""
     return config.option.all or any("::" in argument for argument in config.args)
 
 
 def selected(items: list[pytest.Item], config: pytest.Config) -> list[pytest.Item]:
-    """The tests of a run, in their order."""
+    """The tests of a run, in order."""
     by_function: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         by_function[_function(item)].append(item)
@@ -235,7 +235,7 @@ def _values(item: pytest.Item) -> set[Hashable]:
 
 
 def _together(item: pytest.Item) -> bytes:
-    """A key that is equal for tests that belong in one part."""
+    """A key that is equal for tests that belong to the same part."""
     of = getattr(item, "callspec", None)
     if of and "run" in of.params:
         return f"{of.params['ladder'].name}.{of.params['run'].rung.name}".encode()

@@ -116,8 +116,39 @@ int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address, co
   maps_encoded++;
   return 0;
 }
+// Instead of `quiet`: each launch is appended to `log_words`, its parameters to the end. A function
+// is then a pointer to how many parameters it has, and the size of each.
+typedef struct {
+  int count, sizes[64];
+} Kernel;
+int recording, logged;
+uint64_t log_words[1 << 16];
+static void record(const Config *c, const void *f, void **p) {
+  const Kernel *kernel = f;
+  const uint64_t head[] = {(uintptr_t)f,
+                           c->grid[0],
+                           c->grid[1],
+                           c->grid[2],
+                           c->block[0],
+                           c->block[1],
+                           c->block[2],
+                           c->shared,
+                           (uintptr_t)c->stream,
+                           c->count,
+                           (uintptr_t)kernel->count};
+  memcpy(log_words + logged, head, sizeof head);
+  logged += sizeof head / 8;
+  for (int i = 0; i < kernel->count; i++) {
+    memset(log_words + logged, 0, 8);
+    memcpy(log_words + logged++, p[i], kernel->sizes[i]);
+  }
+}
 int cuLaunchKernelEx(const Config *c, void *f, void **p, void **extra) {
-  if (quiet) return 0;
+  if (recording && !failure) {
+    record(c, f, p);
+    return 0;
+  }
+  if (quiet && !failure) return 0;
   if (failure) {
     int e = failure;
     failure = 0;

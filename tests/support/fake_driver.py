@@ -1,4 +1,4 @@
-"""A driver that records its calls (fake_driver.c), and what else `gpu_executor` needs of a GPU."""
+"""A driver that records its calls (fake_driver.c), and fakes for the rest of `gpu_executor`."""
 
 import ctypes
 import subprocess
@@ -38,12 +38,12 @@ def fake_library(tmp_path_factory):
 
 @pytest.fixture(name="fake")
 def fake_driver(fake_library, monkeypatch):
-    """The fake driver in the real one's place."""
+    """The fake driver in place of the real one."""
     if modes.has_gpu():
         pytest.skip("the real driver is here; the GPU's own tests run")
     real = ctypes.CDLL
 
-    def load(name, *args, **options):  # NVRTC's loader comes this way too
+    def load(name, *args, **options):  # NVRTC's loader also calls this
         return real(str(fake_library) if "libcuda." in str(name) else name, *args, **options)
 
     monkeypatch.setattr(ctypes, "CDLL", load)

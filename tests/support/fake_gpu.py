@@ -1,8 +1,8 @@
-"""A GPU for tests of what `judge` times where there is none: graphs, a stream, events.
+"""A fake GPU for tests of `judge`'s timing without a GPU: graphs, a stream, events.
 
-A graph records what PyTorch operators do while it is captured, when nothing is computed, and does
-it again when it is replayed, in a thread that stands for a stream: `replay` returns at once. The
-kernel's process is this one; the requests and answers are those of `sandbox.Process`.
+A graph records the PyTorch operators that are called while it is captured, without executing them,
+and executes them when it is replayed, in a thread that acts as a stream: `replay` returns at once.
+The kernel's process is this one; the requests and answers are those of `sandbox.Process`.
 """
 
 import json
@@ -93,7 +93,7 @@ def captured(fn):
 
 
 class OnGPU(Child):
-    """Times as on a GPU; its memory is the CPU's."""
+    """Times like on a GPU, with the CPU's memory."""
 
     cuda = True
 
@@ -114,7 +114,7 @@ class OnGPU(Child):
 
 
 class InProcess:
-    """`sandbox.Process` without a process."""
+    """A `sandbox.Process` that runs in this process."""
 
     def __init__(self, arena):
         self.child, self.asked = OnGPU(-1, -1), []
@@ -137,7 +137,7 @@ class InProcess:
 
 
 class FakeBox(Box):
-    """Use as a context manager; `monkeypatch` takes torch's events away meanwhile."""
+    """Use as a context manager; `monkeypatch` replaces torch's events meanwhile."""
 
     def __init__(self, monkeypatch):
         monkeypatch.setattr(rounds, "captured", captured)

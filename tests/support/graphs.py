@@ -1,4 +1,4 @@
-"""What torch.compile makes of a function, before Inductor turns it into code."""
+"""The graphs that torch.compile makes of a function, before Inductor generates code."""
 
 from collections import Counter
 
@@ -9,13 +9,13 @@ from torch._inductor.compile_fx import compile_fx
 
 
 class Graphs:
-    """A backend that keeps the forward and backward graphs as Inductor gets them, and runs them as
-    they are.
+    """A backend that stores the forward and backward graphs as Inductor gets them, and runs them
+    unchanged.
 
     Attributes:
-        targets, rungs: of Kernelwright's operators in all graphs, in order.
+        targets, rungs: those of Kernelwright's operators in all graphs, in order.
         unknown: names of operators that Inductor did not know when it got them.
-        kept: bytes by address of what the backward was given, without the gradients of results.
+        kept: bytes by address of the backward's inputs, without the gradients of results.
     """
 
     def __init__(self):

@@ -1,5 +1,5 @@
-"""The host's side of an H200 on CPU tensors: everything of a call but its kernels. The driver is a
-fake that launches nothing, so results are uninitialized memory.
+"""The host side of an H200 with CPU tensors: everything in a call except its kernels. The driver
+is a fake that launches nothing, so results are uninitialized memory.
 
 CALLS are those whose host cost is counted (test_host_cost.py) and timed (tools/host_cost.py).
 """
@@ -34,7 +34,7 @@ _HERE = torch.device("cpu", 0)
 
 M, N = 16, 64
 INDICES = torch.arange(M)
-CALLS = {  # ours, PyTorch's where it is one operator, the shapes of what is differentiated
+CALLS = {  # ours, PyTorch's if it is one operator, the shapes of the differentiated tensors
     "add": (kw.add, torch.add, (M, N), (M, N)),
     "mul": (kw.mul, torch.mul, (M, N), (M, N)),
     "relu": (kw.relu, torch.relu, (M, N)),
@@ -63,10 +63,10 @@ CALLS = {  # ours, PyTorch's where it is one operator, the shapes of what is dif
 
 @contextmanager
 def hosted(folder: Path):
-    """Calls on CPU tensors select, plan and launch inside the block as they do on an H200.
+    """Inside the block, calls on CPU tensors select, plan and launch like on an H200.
 
     Args:
-        folder: where the driver that stands in is built.
+        folder: the folder in which the fake driver is built.
     """
     assert not modes.has_gpu()
     library = folder / "libcuda.so.1"
@@ -96,7 +96,7 @@ def hosted(folder: Path):
             (tensors, "in_c", lambda: True),
             (torch.cuda, "device_count", lambda: 1),
             (torch.cuda, "current_stream", lambda *_: torch.Stream("cpu")),
-            # builtins, as what they stand in for
+            # builtins, like the functions that they replace
             (torch._C, "_cuda_getCurrentRawStream", abs),
             (torch._C, "_cuda_getDevice", int),
             (guards, "_empty_strided_cuda", guards._empty_strided_cpu),

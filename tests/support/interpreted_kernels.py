@@ -1,9 +1,9 @@
-"""Kernels on which triton's interpreter went wrong; imported once it is switched on."""
+"""Kernels for which triton's interpreter was wrong; imported after it has been activated."""
 
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
-from triton.language.extra.cuda.libdevice import erf  # before the interpreter knows of it
+from triton.language.extra.cuda.libdevice import erf  # before the interpreter patches it
 from triton.language.extra.libdevice import rsqrt
 
 

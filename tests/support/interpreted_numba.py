@@ -1,4 +1,4 @@
-"""A Numba kernel; imported once the simulator is switched on."""
+"""A Numba kernel; imported after the simulator has been activated."""
 
 from numba import cuda
 

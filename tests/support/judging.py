@@ -1,4 +1,4 @@
-"""Judges what judged/user.py holds."""
+"""Judges the functions in judged/user.py."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ def judged(name, box, what="softmax", cases=(SMALL,), **how):
 
 
 def only_native(*cases, of="softmax"):
-    """An operator on some cases, and no rung but PyTorch's: others would be compiled and timed."""
+    """An operator with some cases and only PyTorch's rung; others would be compiled and timed."""
     whole = subject_of(of)
     cases = tuple(whole.operator.case(c) if isinstance(c, str) else c for c in cases)
     operator, rungs = replace(whole.operator, cases=cases), (whole.ladder.rung("native"),)

@@ -1,4 +1,4 @@
-"""Lists of parameters, and what AdamW takes beside them: for tests of operators over lists."""
+"""Lists of parameters, and AdamW's other arguments, for tests of operators on lists."""
 
 import torch
 

@@ -18,7 +18,7 @@ def run(rank, port):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
-    mesh = init_device_mesh("cpu", (2,))  # by default FSDP2 takes a GPU where there is one
+    mesh = init_device_mesh("cpu", (2,))  # by default FSDP2 uses a GPU if there is one
     ids, labels = batch()
     alone = make()
     # each rank has a row of the batch; gradients are the mean over ranks
@@ -29,7 +29,7 @@ def run(rank, port):
         if patch_first:
             kw.patch(model)
         for layer in model.model.layers:
-            if patch_first:  # a norm whose weight is not there when what it made is read again
+            if patch_first:  # a norm whose weight is not available when its result is read again
                 fully_shard(layer.post_attention_layernorm, mesh=mesh)
             fully_shard(layer, mesh=mesh)
         fully_shard(model.lm_head, mesh=mesh)
@@ -51,11 +51,11 @@ def run(rank, port):
     dist.barrier()
     dist.destroy_process_group()
     sys.stdout.flush()
-    os._exit(0)  # the interpreter's own end now and then finds a thread of gloo's, and aborts
+    os._exit(0)  # a normal exit sometimes aborts because of a thread of gloo
 
 
 def train(patch, mesh, ids, labels):
-    """Losses of three steps, computed in bfloat16; patched, by our optimizer and clipping too."""
+    """Losses of three steps in bfloat16; if patched, with our optimizer and clipping."""
     model = make()
     if patch:
         kw.patch(model)

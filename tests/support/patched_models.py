@@ -25,7 +25,7 @@ FAMILIES = {
     "Gemma 3": (hf.Gemma3ForCausalLM, hf.Gemma3TextConfig(**_WINDOW)),
     "GPT-2": (hf.GPT2LMHeadModel, hf.GPT2Config(**_GPT2, **_NO_DROPOUT)),
 }
-# what else is known, with other norms, ropes, MLPs, layers and heads
+# further known families, with other norms, ropes, MLPs, layers and heads
 _EXPERTS = {
     "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
     "n_routed_experts": 4, "n_shared_experts": 1,
@@ -94,7 +94,7 @@ MORE = {
 
 
 def make(family="Llama", dtype=torch.float32, **changes):
-    """A model in training, the same each time; `changes` are of its config."""
+    """A model in training mode, the same each time; `changes` are fields of its config."""
     cls, config = (FAMILIES | MORE)[family]
     config = type(config)(**{**config.to_dict(), **changes})
     torch.manual_seed(0)
@@ -102,9 +102,9 @@ def make(family="Llama", dtype=torch.float32, **changes):
     with torch.no_grad():
         for p in model.parameters():
             if p.ndim < 2:
-                p += 0.3 * torch.randn(p.shape)  # as initialised, they hide what reads them wrongly
+                p += 0.3 * torch.randn(p.shape)  # their initial values would hide wrong reads
             else:
-                p *= 4.0  # logits that differ
+                p *= 4.0  # so that logits differ
     return model.to(dtype)
 
 
@@ -131,7 +131,7 @@ def step(model, **more):
 
 
 class InFloat64(TorchFunctionMode):
-    """Nothing is computed in float32: models do so in norms, softmax and loss whatever their
+    """Computes everything in float64. Models use float32 in norms, softmax and loss whatever their
     dtype, which would leave float32's errors in a float64 reference."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -143,7 +143,7 @@ class InFloat64(TorchFunctionMode):
 
 
 def families_table():
-    """docs/patch.md's table of what serves each family, from what `patch` reports."""
+    """docs/patch.md's table of the operators for each family, from `patch`'s reports."""
     parts = ("norm", "residual", "rope", "MLP", "experts", "loss")
     head = ("family", "norm", "sum and norm", "rope", "MLP", "experts", "loss", "left")
     lines = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]

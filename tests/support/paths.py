@@ -1,4 +1,4 @@
-"""Where this checkout and what the tests share lie."""
+"""Paths of this checkout and of files that tests share."""
 
 from pathlib import Path
 

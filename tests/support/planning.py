@@ -13,7 +13,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(name="cached")
 def own_cache(tmp_path, monkeypatch):
-    """A cache of the test's own."""
+    """A separate cache for the test."""
     monkeypatch.setenv("KW_CACHE", str(tmp_path / "cache"))
     settings.settings.cache_clear()
     yield tmp_path / "cache"
@@ -21,7 +21,7 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def scaling(name="scale", outputs=None, schema="(Tensor x, float a) -> (Tensor y)"):
-    """An operator to plan for: y = a x."""
+    """An operator for plans: y = a x."""
     return Operator(
         name=name,
         schema=schema,

@@ -1,4 +1,4 @@
-"""The public functions of tensors beside PyTorch's, for tests of PyTorch's requirements."""
+"""The public functions and PyTorch's equivalents, for tests of PyTorch's requirements."""
 
 import math
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def leaf(*shape, **kwargs):
 
 
 def fullgraph(fn):
-    """fn as torch.compile traces it, which must take it whole; run by PyTorch's own operators."""
+    """fn as traced by torch.compile in one graph, and run by PyTorch's own operators."""
     torch.compiler.reset()
     return torch.compile(fn, fullgraph=True, backend="aot_eager")
 
@@ -50,12 +50,12 @@ def looked_up(weight, embedding):
 
 
 def numbers(x):
-    """Numbers of the last dimension's elements, some of them twice."""
+    """Indices of elements of the last dimension, some of them twice."""
     return torch.arange(7, device=x.device).remainder(min(5, x.shape[-1]))
 
 
 def dotted(x, dot):
-    """The product of all of x with numbers made of it."""
+    """The dot product of all elements of x with values computed from x."""
     return dot(x.reshape(-1), 1 - x.reshape(-1))
 
 
@@ -67,13 +67,13 @@ def torch_dot(x, other):
 
 
 def added(x, index_add):
-    """Elements of the last dimension, made of x, added to others."""
+    """Elements computed from x, added to elements of the last dimension."""
     source = 1 - x.index_select(-1, numbers(x)).square()
     return index_add(x, -1, numbers(x), source.to(x.dtype), alpha=0.5)  # autocast widens squares
 
 
 def apart(x):
-    """x in strides of 16, so that no two elements of a row are equal."""
+    """x plus multiples of 16, so that no two elements of a row are equal."""
     return x + 16 * torch.arange(x.shape[-1], device=x.device).flip(0)
 
 
@@ -83,7 +83,7 @@ def gathered(x, gather):
 
 
 def scattered(x, scatter_add):
-    """Elements of the last dimension, made of x, added to others."""
+    """Elements computed from x, added to elements of the last dimension."""
     index = numbers(x).expand(*x.shape[:-1], -1)
     return scatter_add(x, -1, index, 1 - x.gather(-1, index).square())
 
@@ -101,12 +101,12 @@ def planes(x):
 
 
 def batched(batch_norm):
-    """batch_norm in training, without running statistics, called as group_norm of one group is."""
+    """batch_norm in training without running statistics, called like group_norm with one group."""
     return lambda x, groups, *parameters: batch_norm(x, None, None, *parameters, training=True)
 
 
 def inferred(batch_norm):
-    """The same with statistics that are given."""
+    """batch_norm with given statistics."""
 
     def call(x, groups, *parameters):
         wide = torch.promote_types(x.dtype, torch.float32)
@@ -146,20 +146,20 @@ def attended(x, attention):
 
 
 def classified(x, loss):
-    """A loss of logits (N, C, *), the target made up."""
+    """A loss of logits (N, C, *) with a made-up target."""
     shape = (*x.shape[:1], *x.shape[2:]) if x.ndim > 1 else ()
     target = torch.arange(math.prod(shape), device=x.device).remainder(x.shape[min(1, x.ndim - 1)])
     return loss(x, target.view(shape))
 
 
 def torch_linear_cross_entropy(x, w, target):
-    """F.linear and F.cross_entropy, whose classes stand in dimension 1."""
+    """F.linear and F.cross_entropy, whose classes are dimension 1."""
     logits = F.linear(x, w)
     return F.cross_entropy(logits.movedim(-1, 1) if x.ndim > 2 else logits, target)
 
 
 def predicted(x, loss):
-    """A loss of hidden states (*, H), weight and target made up."""
+    """A loss of hidden states (*, H) with a made-up weight and target."""
     weight = torch.arange(7.0 * x.shape[-1], device=x.device).cos().view(7, -1).to(x.dtype)
     target = torch.arange(x.numel() // x.shape[-1], device=x.device).remainder(7)
     return loss(x, weight, target.view(x.shape[:-1]))
@@ -189,10 +189,10 @@ def torch_chain(x, residual, w, b):
 
 @dataclass(frozen=True)
 class Public:
-    """A public function of tensors, and PyTorch's.
+    """A public function, and PyTorch's equivalent.
 
     Attributes:
-        more: shapes of further tensors, in which "columns" is the first one's last dimension.
+        more: shapes of further tensors; "columns" stands for the first one's last dimension.
         rest: other arguments.
         composed: PyTorch has no function of this name. Under autocast its parts may each choose a
             dtype; ours keeps that of its input.
@@ -403,10 +403,10 @@ def agree(ours, theirs, dtype, slack=0.0):
 
 
 def agree_with_exact(call, public, tensors, dtype):
-    """`agree`, with float64 between them: our error may exceed PyTorch's own twice by as much.
+    """Like `agree`, but against float64: our error may also contain twice PyTorch's own.
 
     Args:
-        call: `call(fn, tensors)` gives results of a public function.
+        call: `call(fn, tensors)` returns the results of a public function.
     """
     exact = call(public.pytorch, [t.double() for t in tensors])
     ours, theirs = (call(fn, tensors) for fn in (public.kw, public.pytorch))

@@ -1,5 +1,5 @@
-"""Programs of random kernels with barriers: loops and conditions around them, variables of all
-kinds, indices of several forms. They have no races, so their results depend on no schedule."""
+"""Random programs with barriers: loops and conditions around them, variables of all kinds, indices
+of several forms. They have no races, so their results do not depend on the schedule."""
 
 import random
 
@@ -49,7 +49,7 @@ class _Kernel:
     def __init__(self, rng: random.Random, name: str, x: int, y: int) -> None:
         self.rng, self.name, self.threads, self.flat = rng, name, x * y, y == 1
         self.warp = rng.random() < 0.6 and x * y % 32 == 0
-        self.own, self.same = ["a", "b"], ["n", "m", "q"]  # values of a thread, of the block
+        self.own, self.same = ["a", "b"], ["n", "m", "q"]  # per-thread values, uniform values
         self.count = 0
 
     def text(self) -> str:

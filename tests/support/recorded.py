@@ -1,5 +1,5 @@
-"""What a run of the tests came to: a skip for a reason that is not known fails it, and
-`--record-suite` keeps its counts."""
+"""The result of a run of the tests: a skip for an unknown reason fails the run, and
+`--record-suite` stores its counts."""
 
 import subprocess
 import time
@@ -14,8 +14,8 @@ from support.paths import ROOT
 
 
 class Account:
-    """Hears every report, those of xdist's workers too. `known`: a pattern of the reasons why a
-    test may be skipped."""
+    """Receives all reports, including those of xdist's workers. `known`: a pattern of the reasons
+    for which a test may be skipped."""
 
     def __init__(self, config, known):
         partial = config.option.keyword or any(".py" in argument for argument in config.args)
@@ -69,7 +69,7 @@ class Account:
 
 
 def commit():
-    """Of the checkout, "+" behind it where files of it are changed."""
+    """The commit of the checkout, followed by "+" if there are uncommitted changes."""
     git = ["git", "-C", str(ROOT)]
     head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
     if head.returncode:

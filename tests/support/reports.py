@@ -13,8 +13,8 @@ HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=a
 
 
 def made_up(machine=MACHINE, run="20260101T000000Z-0000"):
-    """Records of softmax and its backward on three cases: each rung faster than the one below,
-    a peer between them, the top rung not run on the largest case."""
+    """Records of softmax and its backward on three cases: each rung is faster than the one below,
+    with a peer between them; the top rung was not run on the largest case."""
     found = []
     for name in ("softmax", "softmax.backward"):
         lad = ladder(name)

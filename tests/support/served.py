@@ -1,4 +1,4 @@
-"""What serves, for tests that make up records of it."""
+"""The dispatched rung and config, for tests that make up records."""
 
 from kernelwright.contract import H200
 from kernelwright.dispatch.selection import config_of
@@ -6,5 +6,5 @@ from kernelwright.workbench.binary_info.inspection import specs_of
 
 
 def config(lad, rung, case):
-    """That of a rung for a case on an H200."""
+    """The config of a rung for a case on an H200."""
     return dict(config_of(lad, rung, H200, specs_of(lad, case)))

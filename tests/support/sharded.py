@@ -1,4 +1,4 @@
-"""Two processes, each with its part of DTensors: run by test_dtensor.py."""
+"""Two processes, each with its part of the DTensors; run by test_dtensor.py."""
 
 import os
 import socket
@@ -76,7 +76,7 @@ CALLS = {
     ),
 }  # fmt: skip
 
-now: dict = {}  # the mesh while a call has DTensors
+now: dict = {}  # the mesh during a call with DTensors
 
 
 def whole(t):
@@ -88,7 +88,7 @@ def split(t):
 
 
 def both(fn, shapes, placements, mesh):
-    """(result, gradients) alone and split, whole again; and the placement of the result."""
+    """(result, gradients) unsplit, and split but gathered; and the placement of the result."""
     torch.manual_seed(0)
     tensors = [torch.randn(s) for s in shapes]
     found = []
@@ -150,7 +150,7 @@ def tensor_and_sequence_parallel(mesh):
 
 
 def compiled(mesh):
-    """Traced before DTensor has seen the operator."""
+    """A call that is traced before DTensor has seen the operator."""
     torch.manual_seed(0)
     x = torch.randn(4, 6)
 
@@ -200,7 +200,7 @@ def run(rank, port):
     dist.barrier()
     dist.destroy_process_group()
     sys.stdout.flush()
-    os._exit(0)  # the interpreter's own end now and then finds a thread of gloo's, and aborts
+    os._exit(0)  # a normal exit sometimes aborts because of a thread of gloo
 
 
 def free_port():

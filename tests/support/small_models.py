@@ -39,7 +39,7 @@ def blt():
 
 
 def larger(model):
-    """With weights that tell positions apart."""
+    """The model with larger weights, so that logits differ between positions."""
     with torch.no_grad():
         for p in model.parameters():
             p *= 4.0

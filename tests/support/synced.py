@@ -1,4 +1,4 @@
-"""SyncBatchNorm in two processes, beside one BatchNorm with the joined batch: run by
+"""SyncBatchNorm in two processes, compared with one BatchNorm on the joined batch; run by
 test_batch_norm.py."""
 
 import os
@@ -23,7 +23,7 @@ CHANNELS = 6
 
 
 def stepped(model, x, gy):
-    """Results, gradients, and buffers after a step."""
+    """The results, gradients and buffers after a step."""
     x = x.clone(memory_format=torch.preserve_format).requires_grad_()
     y = model(x)
     gradients = torch.autograd.grad(y, (x, *model.parameters()), gy)
@@ -62,7 +62,7 @@ def check(rank, sizes, positions, momentum, memory_format):
 
 
 class counted(list):
-    """The collectives that are called from now on, by name."""
+    """The names of the collectives that are called from now on."""
 
     def __init__(self):
         super().__init__()
@@ -96,7 +96,7 @@ def run(rank, port):
     dist.barrier()
     dist.destroy_process_group()
     sys.stdout.flush()
-    os._exit(0)  # the interpreter's own end now and then finds a thread of gloo's, and aborts
+    os._exit(0)  # a normal exit sometimes aborts because of a thread of gloo
 
 
 if __name__ == "__main__":

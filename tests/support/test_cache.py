@@ -1,4 +1,4 @@
-"""The kernel cache: what is built once, what is damaged, who waits, and disks that take nothing."""
+"""The kernel cache: building once, damaged entries, waiting processes, unusable disks."""
 
 import errno
 import os
@@ -33,7 +33,7 @@ can_emulate = pytest.mark.skipif(emulator.missing() is not None, reason=str(emul
 
 
 def made(files=FILES, built=None):
-    """An entry's files, built where they are not there; `built` counts how often."""
+    """An entry's files, built if they are missing; `built` counts the builds."""
 
     def build(work):
         assert list(work.iterdir()) == []
@@ -156,7 +156,7 @@ def test_a_file_is_read_again_only_where_it_looks_different(cached, monkeypatch)
 
 
 def damage_all(cached, kind, damage):
-    """Damage every file of a kind's entries; how many."""
+    """Damage every file of a kind's entries; returns how many."""
     files = [p for p in (cached / kind).rglob("*") if p.is_file() and p.name != cache.SUMS]
     for path in files:
         damage(path)
@@ -233,7 +233,7 @@ def test_one_builds_and_the_others_wait(cached):
     def build(work):
         built["times"] += 1
         begun.set()
-        # the others have a chance to begin; if they did not wait, they would build too
+        # let the others begin; if they did not wait, they would build too
         threading.Event().wait(0.2)
         return FILES
 
@@ -262,7 +262,7 @@ cache.get_or_build("kind", sys.argv[1], "building", build)
 
 @pytest.fixture
 def killed(cached):
-    """`killed(key)`: a process is killed in the middle of building an entry."""
+    """`killed(key)` kills a process while it builds an entry."""
 
     def kill(key):
         command = [sys.executable, "-c", BUILDS_FOR_EVER, key]
@@ -314,7 +314,7 @@ def test_a_process_has_a_folder_until_it_ends(cached):
     assert not left(cached)
 
 
-# --- disks that take nothing -------------------------------------------------------------------
+# --- unusable disks ----------------------------------------------------------------------------
 
 
 def full(*_, **__):
@@ -379,7 +379,7 @@ def test_a_command_stops_at_a_full_disk(cached, command, monkeypatch, capfd):
 
 @pytest.fixture
 def temporary(tmp_path, monkeypatch):
-    """Where temporary folders go."""
+    """The parent of temporary folders."""
     folder = tmp_path / "tmp"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))

@@ -1,4 +1,4 @@
-"""Functions that are made from source text."""
+"""Functions made from source text."""
 
 import gc
 import linecache

@@ -1,4 +1,4 @@
-"""The one scanner: what a Python function and what a C++ source are made of."""
+"""The scanner of what a Python function and a C++ source depend on."""
 
 import ast
 
@@ -180,7 +180,7 @@ def test_what_cannot_be_followed_is_refused(toy, code, what):
 
 
 def test_code_is_the_same_text_in_every_python():
-    """It names no field that a syntax tree has in some versions only."""
+    """The text contains no field that syntax trees have only in some versions."""
     tree = ast.parse("@jit\ndef f(x, *, n: int = 4) -> None:\n    return g(x)[0]\n")
     assert imports._dump(tree) == (
         "Module(body=[FunctionDef(name='f', args=arguments(args=[arg(arg='x')], "
@@ -190,7 +190,7 @@ def test_code_is_the_same_text_in_every_python():
         "slice=Constant(value=0), ctx=Load()))], decorator_list=[Name(id='jit', ctx=Load())], "
         "returns=Constant())])"
     )
-    # what 3.12 adds where there is nothing
+    # what 3.12 adds if there is nothing
     function = tree.body[0]
     function.type_params, function._fields = [], (*function._fields, "type_params")
     assert "type_params" not in imports._dump(tree)

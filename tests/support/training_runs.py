@@ -1,5 +1,5 @@
-"""Training runs in processes that are forked from one that has imported everything, so that a test
-can kill them, limit them, or let them share a run."""
+"""Training runs in processes forked from one that has imported everything, so that a test can kill
+or limit them, or let them share a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-import torch._dynamo  # a process that is forked has it then
+import torch._dynamo  # so that forked processes have it
 
 from kernelwright.train import log, results, run
 from kernelwright.train.settings import Settings
@@ -25,15 +25,15 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["support.training_runs"])
 CPU = torch.device("cpu")
 results.SAMPLE_TOKENS = 24
-# what these runs do not ask for, and takes longer than they do
+# not needed by these runs, and slower than they are
 MEASURED = run.roof.products
 run.roof.products = lambda *_: 1e11
 
 
 def _start() -> None:
-    """Start the process that others are forked from. Before Python 3.14 it imports modules from
-    PYTHONPATH alone. It sees no GPU: CUDA cannot be used in a process forked after it was asked
-    for its devices."""
+    """Start the process from which others are forked. Before Python 3.14 it imports modules only
+    from PYTHONPATH. It has no GPU, because CUDA cannot be used in a process forked after its
+    devices have been queried."""
     path = os.pathsep.join(p for p in sys.path if p)
     with mock.patch.dict(os.environ, {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""}):
         forkserver.ensure_running()
@@ -45,7 +45,7 @@ def _process(target, args):
 
 
 def text(folder: Path) -> Path:
-    """A text that a tiny model learns something of."""
+    """A text from which a tiny model learns something."""
     draw = random.Random(0)
     words = ["".join(draw.choices("abcdefgh", k=draw.randint(2, 6))) for _ in range(40)]
     path = folder / "words.txt"
@@ -54,7 +54,7 @@ def text(folder: Path) -> Path:
 
 
 def tiny(folder: Path, **changes) -> Settings:
-    """A run of a second."""
+    """The settings of a run of about a second."""
     usual = {
         "data": str(text(folder)), "model": "gpt2-tiny", "context": 16, "steps": 10, "batch": 4,
         "save_every": 2, "eval_every": 5, "eval_batches": 1, "dropout": 0.1, "warm_up": 4,
@@ -64,12 +64,12 @@ def tiny(folder: Path, **changes) -> Settings:
 
 
 def losses(folder: Path) -> list[float]:
-    """Of each step."""
+    """The loss of each step."""
     return [e["loss"] for e in log.read(folder) if e["event"] == "step"]
 
 
 def train(settings: Settings, folder: Path, started=None) -> None:
-    """Begin a run, or continue it where it has a checkpoint."""
+    """Begin a run, or continue it if it has a checkpoint."""
     torch.set_num_threads(1)
     if started is not None:
         started.set()
@@ -89,7 +89,7 @@ def begin_in(folder: Path, settings: Settings) -> None:
 
 
 def killed(settings: Settings, folder: Path, after: float) -> bool:
-    """Kill a run by SIGKILL so many seconds after it began; whether it had not ended by then."""
+    """Kill a run by SIGKILL `after` seconds; returns whether it was still running."""
     started = CONTEXT.Event()
     process = _process(train, (settings, folder, started))
     process.start()
@@ -102,7 +102,7 @@ def killed(settings: Settings, folder: Path, after: float) -> bool:
 
 
 def finished(settings: Settings, folder: Path) -> float:
-    """Let a run end; its seconds."""
+    """Wait for the end of a run; returns its seconds."""
     begun = time.monotonic()
     process = _process(train, (settings, folder))
     process.start()
@@ -123,7 +123,7 @@ def _limited(settings: Settings, folder: Path, most: int, answer) -> None:
 
 
 def limited(settings: Settings, folder: Path, most: int) -> str:
-    """Continue a run whose files may have `most` bytes; what it raised."""
+    """Continue a run whose files may have `most` bytes; returns the error that it raised."""
     answer = CONTEXT.SimpleQueue()
     process = _process(_limited, (settings, folder, most, answer))
     process.start()
@@ -142,7 +142,7 @@ def _rank(rank: int, count: int, port: int, work, args) -> None:
 
 
 def together(count: int, work, *args) -> None:
-    """Run a function in processes as torchrun starts them."""
+    """Run a function in several processes, started like those of torchrun."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]

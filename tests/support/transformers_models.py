@@ -1,4 +1,4 @@
-"""Random transformers models, and folders that they are saved to."""
+"""Random transformers models, and the folders to which they are saved."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def llama(draw: random.Random):
 
 
 def saved(make, seed: int, folder):
-    """A random model whose weights are large enough that every one matters, saved to a folder."""
+    """A random model, saved to a folder; its weights are so large that each affects results."""
     torch.manual_seed(seed)
     model = make(random.Random(seed)).eval()
     for p in model.parameters():

@@ -1,4 +1,4 @@
-"""A pytest plugin: Triton's interpreter as it is, without Kernelwright's repairs."""
+"""A pytest plugin: Triton's interpreter without Kernelwright's fixes."""
 
 import os
 

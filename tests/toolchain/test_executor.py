@@ -1,4 +1,4 @@
-"""Executors without a GPU: what `gpu_executor` launches, allocates and refuses; Inductor's."""
+"""Executors without a GPU: the launches, allocations and errors of `gpu_executor`; Inductor."""
 
 import ctypes
 import traceback
@@ -114,7 +114,7 @@ def test_runner_allocates_workspace_once(gpu, cuda_source):
     ]
     odd = {n: TensorSpec.contiguous((k,), torch.float16) for n, k in (("sums", 3), ("counts", 200))}
     plan = Plan(tuple(steps), {n: Scratch(spec) for n, spec in odd.items()})
-    # 16-byte vectors reach every tensor of it: 6 bytes take 256, 400 take 512
+    # all its tensors are aligned for 16-byte vectors: 6 bytes take 256, 400 take 512
     assert source_of(plan) == (
         "def run(x, a):\n"
         "    y = empty((8,), (1,), dtype_y)\n"
@@ -221,7 +221,7 @@ def test_nothing_is_compiled_during_capture(gpu, cuda_source, monkeypatch):
 
 
 def test_inductor_compiles_each_bind_afresh(monkeypatch):
-    """torch counts recompilations by code object, and past 8 runs eagerly without a word."""
+    """torch counts recompilations per code object, and after 8 silently runs eagerly."""
     seen = []
 
     def compiler(graph, inputs):

@@ -1,4 +1,4 @@
-"""Plans on CPU tensors, and what triton's interpreter gets wrong without the repairs."""
+"""Plans on CPU tensors, and the errors of triton's interpreter without the fixes."""
 
 import math
 import os
@@ -49,7 +49,7 @@ ROUND = (0.5, 1.5, 2.5, -0.5, -2.5, 3.2, -3.7)
 ANY = (0.3, -0.7, 2.5, -3.0)
 LARGE = (1.0, 1.5, 3.0, 20.0)
 ODD = (0.0, -0.0, 1.0, -2.0, math.inf, -math.inf, math.nan)
-#: What each function is, by Python's own mathematics: how many arguments, where it is tried.
+#: Each function in Python's mathematics, its number of arguments, and where it is tested.
 LIBDEVICE = {
     "abs": _one(abs, *ANY), "floor": _one(math.floor, *ROUND), "ceil": _one(math.ceil, *ROUND),
     "trunc": _one(math.trunc, *ROUND), "rint": _one(round, *ROUND),
@@ -122,7 +122,7 @@ def run(fn, *values, grid=(1, 1, 1), **constexprs):
 
 @no_gpu
 class TestRepairs:
-    """Each of these fails without the repairs: see test_repairs_are_made_where_they_are_needed."""
+    """Each test fails without the fixes: see test_repairs_are_made_where_they_are_needed."""
 
     def test_bfloat16_arithmetic(self, kernels):
         x = torch.randn(64).bfloat16()
@@ -179,7 +179,7 @@ class TestRepairs:
     def test_libdevice_is_rounded_once(self, kernels, name):
         count, points, exact = LIBDEVICE[name]
         points = [points[i % len(points)] for i in range(8)]
-        dtype = torch.float64 if name == "isfinited" else torch.float32  # all that it takes
+        dtype = torch.float64 if name == "isfinited" else torch.float32  # the only one it supports
         columns = [torch.tensor(v, dtype=dtype) for v in zip(*points, strict=True)]
         whole = name in ("llrint", "llround") or name[:2] == "is" or name in ("finitef", "signbit")
         y = torch.empty(len(points), dtype=torch.int64 if whole else torch.float32)
@@ -242,7 +242,7 @@ class TestInterpreter:
     def test_scalars_have_the_planned_type(self, kernels):
         out = torch.empty(2)
         run(kernels.scalars, out, f32(0.1), i64(3))
-        # 0.1 as float32, and 3 << 40, which an int32 has no room for
+        # 0.1 as float32, and 3 << 40, which does not fit an int32
         assert out.tolist() == [torch.tensor(0.1).item(), float(3 << 40)]
 
     def test_plan_runs_like_on_a_gpu(self, kernels):
@@ -273,8 +273,8 @@ class TestInterpreter:
 
 @no_gpu
 def test_repairs_are_made_where_they_are_needed():
-    """Without any, a test of what the installed triton does right by itself passes, and every other
-    test of a repair fails."""
+    """Without any fix, the tests of what the installed triton does correctly itself pass, and all
+    other tests of fixes fail."""
     toolchain.prepare("triton")
     from kernelwright.toolchain import interpreter_repairs as repairs
 

@@ -124,16 +124,16 @@ def test_capture_id(fake):
     assert capture_id(5) == 0
     ctypes.c_uint64.in_dll(fake, "capture").value = 9
     assert capture_id(5) == 9
-    assert capture_id(0) == 0  # the default stream is not asked about
+    assert capture_id(0) == 0  # the default stream is not queried
     ctypes.c_uint64.in_dll(fake, "capture").value = 0
 
 
 def test_driver_allows_large_shared_memory_and_clusters(fake, cuda_source, cached):
     made = nvrtc.compile(CudaKernel(cuda_source, "scale<float>"), "sm_90a")
     driver.function(made, 0, 40 * 1024, 1)
-    assert value(fake, "allowed_shared") == 0  # static 1 KiB + 40 KiB need no asking
+    assert value(fake, "allowed_shared") == 0  # static 1 KiB + 40 KiB need no opt-in
     driver.function(made, 0, 100 * 1024, 16)
-    driver.function(made, 0, 60 * 1024, 1)  # must not take back what another launch needs
+    driver.function(made, 0, 60 * 1024, 1)  # must not reduce the limit that another launch needs
     assert value(fake, "allowed_shared") == 100 * 1024 and value(fake, "allowed_cluster") == 1
     loads = value(fake, "loads")
     driver.function(made, 0, 0, 1)

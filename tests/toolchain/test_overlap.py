@@ -1,4 +1,4 @@
-"""Launches that start before the one before them ends: each kernel waits before it reads."""
+"""Launches that start before the previous one ends: each kernel waits before it reads."""
 
 from pathlib import Path
 
@@ -73,7 +73,7 @@ OVERLAPPING |= {
         "sort_onesweep<float, true, unsigned, true, false, 20, 384, 2>",
     ],
 }
-#: These read the operator's arguments, which no launch of theirs writes, before they wait.
+#: These read only the operator's arguments, which no launch writes, before they wait.
 ARGUMENTS_FIRST = {
     "scan_lookback", "scan_tree_sums", "scan_tree_segments", "index_add_small", "sort_histogram",
     "histogram_runs", "histogram_shared",
@@ -82,7 +82,7 @@ KERNELS = [(source, name) for source, names in OVERLAPPING.items() for name in n
 
 
 def test_what_overlaps_is_known():
-    """Every kernel that starts before the one before it ends is in the next test."""
+    """Every kernel that starts before the previous one ends is in the next test."""
     found = set()
     for lad in ladders():
         for rung in lad.rungs:
@@ -109,13 +109,13 @@ def test_what_overlaps_waits_before_it_reads(source, name):
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: _what(k[1]))
 @pytest.mark.parametrize(("arch", "waits"), [("sm_100a", True), ("sm_80", False)])
 def test_on_other_architectures(kernel, arch, waits):
-    """Those that know no overlap launch in turn."""
+    """On architectures without overlap, launches run one after another."""
     assert _waits_first(*kernel, arch) == waits
 
 
 def _waits_first(source: str, name: str, arch: str) -> bool:
-    """Whether a kernel waits for the one before it, ahead of its first read; False where it does
-    not wait at all."""
+    """Whether a kernel waits for the previous one before its first read; False if it does not wait
+    at all."""
     kernel = CudaKernel(Path(ops.__file__).parent / source, name)
     code = binary.sass(nvrtc.compile(kernel, arch)).splitlines()
     reads = [i for i, line in enumerate(code) if "LDG" in line]

@@ -1,4 +1,4 @@
-"""Lists of tensors: what tells two apart, and how one kernel argument stands for all of them."""
+"""Lists of tensors: which properties distinguish two lists, and arrays of their addresses."""
 
 import ctypes
 
@@ -33,7 +33,7 @@ SCHEMA = "(Tensor[] xs, Tensor(a!)[] ys, float a) -> ()"
 
 
 def several():
-    """Pairs of lists, the second unlike the first in one fact."""
+    """Pairs of lists that differ in one property."""
     x = torch.zeros(32)
     plain = [x[:6].view(2, 3), x[8:16]]
     yield plain, [x[:6].view(3, 2), x[8:16]]
@@ -117,7 +117,7 @@ def test_a_plan_that_points_to_no_lists_is_refused(cuda_source):
 
 @pytest.fixture
 def arrays(gpu, monkeypatch):
-    """The arrays that hold addresses, allocated here."""
+    """The arrays of addresses that are allocated."""
     made, empty = [], torch.empty
 
     def on_cpu(*size, device=None, **options):
@@ -173,7 +173,7 @@ def test_each_stream_and_each_captured_call_has_its_addresses(arrays, gpu, fake,
 
 
 def test_long_lists_are_written_in_parts(arrays, gpu, fake, cuda_source, monkeypatch):
-    """The words that the launches carry, put together, are the addresses."""
+    """The words in the launches' arguments, joined, are the addresses."""
     written = {}
 
     class Spy:
@@ -205,7 +205,7 @@ def test_the_writer_compiles(arch):
 
 
 def test_pointers_and_constants_reach_the_interpreter(monkeypatch):
-    """On a CPU they are tensors."""
+    """On a CPU they are passed as tensors."""
     seen = []
     monkeypatch.setattr(
         cpu_executor, "_launcher", lambda kernel: lambda kernel, step, values: seen.append(values)

@@ -1,4 +1,4 @@
-"""Red zones and poison: what a guard sees, and what it must not."""
+"""Red zones and poison: what a guard detects, and what it must ignore."""
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def test_guard_sees_every_wrong_write(dtype):
 
     assert "y: " in after(beyond) and "written after its end" in after(beyond)
     assert "written before its start" in after(ahead)
-    assert guard.check() is None  # each allocation is judged once
+    assert guard.check() is None  # each allocation is checked once
 
 
 def test_guard_wants_zero_scratch_left_zero():
@@ -68,7 +68,7 @@ def test_guard_judges_a_rung(monkeypatch):
 
 
 def test_what_a_public_function_keeps_is_not_guarded():
-    """A rung that calls it may be the first with a shape, and a guard watch that rung."""
+    """A guarded rung that calls it may be the first call with a shape."""
     x = torch.randn(3, 37, device="cuda" if modes.has_gpu() else "cpu")
     with kw.use(softmax="triton_row"), redzones.guarded() as guard:
         kw.softmax(x, -1)

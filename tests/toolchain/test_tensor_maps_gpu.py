@@ -1,4 +1,4 @@
-"""Tensor maps on a real GPU: boxes in and out, what lies outside, swizzles, graphs."""
+"""Tensor maps on a real GPU: boxes in and out, elements outside a tensor, swizzles, graphs."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(
     not modes.has_gpu() or torch.cuda.get_device_capability() < (9, 0), reason="needs TMA"
 )
 
-#: Copies a box of 64 x 8 of x to a place of y, and its bytes as they lie in shared memory to `raw`.
+#: Copies a 64 x 8 box of x to a position in y, and its bytes as laid out in shared memory to raw.
 SOURCE = """
 #include "kw/tensor_map.cuh"
 __global__ void box(const __grid_constant__ kw::TensorMap x,
@@ -47,7 +47,7 @@ OUT = (ROWS * COLS,)
 
 @pytest.fixture(name="copied")
 def box_cu(tmp_path):
-    """(y, raw) of x, an allocation of ROWS x COLS, for a box at (col, row)."""
+    """(y, raw) for x, an allocation of ROWS x COLS, and a box at (col, row)."""
     path = tmp_path / "box.cu"
     path.write_text(SOURCE)
 

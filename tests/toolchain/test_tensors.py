@@ -1,4 +1,4 @@
-"""What finds the function bound to calls like one: in C the same calls are alike as in Python."""
+"""The lookup of bound functions: in C and in Python, the same calls share a function."""
 
 import gc
 import sys
@@ -14,7 +14,7 @@ X = torch.randn(4, 8)
 
 
 def finder(kinds):
-    """A finder, and the calls that `bound` was asked about."""
+    """A finder, and the calls for which `bound` was called."""
     asked = []
 
     def bound(*args):
@@ -105,7 +105,7 @@ def test_nothing_leaks():
 
 
 def test_an_operator_is_found_in_c_after_its_first_call(monkeypatch):
-    """And what Python had bound is not bound again."""
+    """Calls that Python had bound are not bound again."""
     monkeypatch.setattr(tensors, "in_c", lambda: True)
     bound, launcher = [], open_calls.launcher
     monkeypatch.setattr(open_calls, "launcher", lambda *a: bound.append(a) or launcher(*a))

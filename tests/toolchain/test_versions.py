@@ -1,4 +1,4 @@
-"""The tested versions of torch and triton, and the warning where others are installed."""
+"""The tested versions of torch and triton, and the warning if others are installed."""
 
 import re
 import subprocess

@@ -24,7 +24,7 @@ def then(tmp_path_factory):
 
 @pytest.fixture
 def header(then):
-    """A header that the rung includes; as it was, after the test."""
+    """A header that the rung includes; it is restored after the test."""
     path = then / "include" / "kw" / "row.cuh"
     text = path.read_text()
     yield path
@@ -116,7 +116,7 @@ def test_other_promises_and_cases(then):
 
 
 def test_a_kernel_that_takes_a_function(then):
-    """Its place is in another package; it is compiled with the kernel."""
+    """The function is in another package; it is compiled with the kernel."""
     pair = versions("triton_block", "silu")
     mine, theirs = (carry._planned(v, "4x66-f32-inf", v.rung.configs[0])[0] for v in pair)
     assert "('FORMULA', 'silu')" in mine and mine == theirs

@@ -1,4 +1,4 @@
-"""What kw.patch brings: models train in turns, one that fails leaves the others; the table."""
+"""The comparison of kw.patch: models train in turns, one may fail; and its table."""
 
 import sys
 from dataclasses import replace
@@ -27,7 +27,7 @@ def small(monkeypatch):
 
 
 class Liger(ModuleType):
-    """In place of liger_kernel.transformers: as that does, it changes transformers' module."""
+    """Replaces liger_kernel.transformers; like that, it changes transformers' module."""
 
     fails = ""
 
@@ -63,7 +63,7 @@ def test_models_of_the_same_weights_take_turns(liger):
     assert plain.losses == theirs.losses and len(plain.losses) == patched.WARM_UP
     assert ours.losses == pytest.approx(plain.losses, rel=2e-2)
     assert [len(v.step_ms) for v in found.variants.values()] == [2, 2, 2]
-    assert len(liger.seen) == patched.WARM_UP + 2  # its rope, in its own steps alone
+    assert len(liger.seen) == patched.WARM_UP + 2  # its rope, only in its own steps
     assert found.rungs == {
         "rms_norm": "native", "add_rms_norm": "native", "rope": "native", "swiglu": "native",
         "linear_cross_entropy": "native", "scale_unless_one_": "native",
@@ -108,7 +108,7 @@ def test_the_command_records_and_the_page_shows(monkeypatch, tmp_path, capsys):
     assert found.shape == SHAPE and found.environment["machine"]
     assert patched.load("elsewhere", tmp_path) is None
     monkeypatch.setattr(patched.records, "ROOT", tmp_path)
-    monkeypatch.setattr(dissect, "load", dissect.load.__wrapped__)  # nothing of it is kept
+    monkeypatch.setattr(dissect, "load", dissect.load.__wrapped__)  # bypasses its cache
     monkeypatch.setattr(readme_tables.records, "load", lambda machine: [])
     page = next(text for path, text in readme_tables.texts().items() if path.name == "patch.md")
     table = page.split("<!-- table:patched -->")[1].split("<!-- /table -->")[0]

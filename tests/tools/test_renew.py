@@ -26,7 +26,7 @@ def proof(config, run, **changes):
 
 
 def write(folder, *lines):
-    """Records as a run leaves them in $KW_RECORDS."""
+    """Write records like a run does to $KW_RECORDS."""
     where = folder / H200
     where.mkdir(parents=True)
     for name in {x["operator"] for x in lines}:
@@ -127,7 +127,7 @@ def test_what_is_timed_is_not_timed_again(tmp_path, shipped):
     at = next(x for x in lines if (x["rung"], x["case"]) == (serves.name, cases[1].id))
     at["config"] = next(dict(c) for c in serves.configs if dict(c) != at["config"])
     (shipped / H200 / "softmax.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
-    (job,) = renew.missing("time", [SOFTMAX], H200)  # it does not serve with that config
+    (job,) = renew.missing("time", [SOFTMAX], H200)  # it is not dispatched with that config
     assert job.words[:4] == ("bench", "softmax", "--case", cases[1].id)
 
 

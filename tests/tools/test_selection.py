@@ -1,4 +1,4 @@
-"""What is fitted to a sweep of few rows, and when it is dispatched."""
+"""The fit to a sweep of few rows, and when it is used for dispatch."""
 
 import json
 import random
@@ -18,7 +18,7 @@ SMALL, LARGE = 'cuda_block {"vectors": 2}', 'cuda_cluster {"blocks": 8, "rows": 
 
 
 def row(rows: int, columns: int, rng: random.Random) -> dict:
-    """`SMALL` is best below 4,096 columns, `LARGE` above where there are at most 16 rows."""
+    """`SMALL` is best below 4,096 columns, `LARGE` above, with at most 16 rows."""
     large = columns > 4096 and rows <= 16
     us = {SMALL: 4.0 if large else 2.0, LARGE: 2.5 if large else 5.0, "native": 6.0}
     us = {name: t * rng.uniform(0.98, 1.02) for name, t in us.items()}

@@ -1,4 +1,4 @@
-"""The training check: what it measures, that it can fail, and what was recorded."""
+"""The training check: its measurements, that it can fail, and its records."""
 
 import json
 from dataclasses import replace
@@ -95,7 +95,7 @@ def test_the_order_of_the_data_is_what_a_seed_changes(data, monkeypatch):
     assert training.run(data, Parts(), 1, sizes).curve != first.curve
 
 
-# what is wrong is found
+# faults are detected
 
 
 class WrongGelu(torch.autograd.Function):
@@ -116,7 +116,7 @@ class WrongGelu(torch.autograd.Function):
 
 
 class WithoutCorrection(torch.optim.AdamW):
-    """Adam whose moments are taken as they are, from the first step on."""
+    """Adam without bias correction of its moments."""
 
     def step(self):
         for p in self.param_groups[0]["params"]:
@@ -185,7 +185,7 @@ def test_a_fault_is_found(fault, data, native):
 
 
 def test_other_roundings_are_no_fault(data, native):
-    """Sums in another order, results rounded once more or once less."""
+    """Sums in another order, and results rounded once more or once less, are accepted."""
 
     def softmax(x, dim):
         e = (x - x.amax(dim, keepdim=True)).float().exp()
@@ -252,7 +252,7 @@ def test_a_swap_that_raises_leaves_the_others():
 
 @pytest.mark.long
 def test_the_command(monkeypatch, tmp_path, capsys, data):
-    """Processes, a record, a table; one swap that cannot run."""
+    """The command's processes, record and table; one swap cannot run."""
     monkeypatch.setattr(training, "SIZES", Sizes(SMALL, batch=2, steps=10, seeds=2))
     kept = replace(training.records.settings(), records=tmp_path)
     monkeypatch.setattr(training.records, "settings", lambda: kept)

@@ -25,7 +25,7 @@ def whole(tmp_path_factory):
     """A run that was never killed, its settings and its seconds."""
     folder = tmp_path_factory.mktemp("whole")
     settings = runs.tiny(folder)
-    runs.alone(runs.text, folder)  # starts the process that others are forked from
+    runs.alone(runs.text, folder)  # starts the process from which others are forked
     return folder / "run", settings, runs.finished(settings, folder / "run")
 
 
@@ -36,7 +36,7 @@ def kill_and_continue(whole, folder, points):
         fresh = folder / f"run{number}"
         fresh.mkdir()
         number += 1
-        for _ in range(min(points, 3)):  # what continues is killed too
+        for _ in range(min(points, 3)):  # continued runs are killed too
             ended = not runs.killed(settings, fresh, random.uniform(0.0, seconds))
             if ended:
                 break

@@ -1,4 +1,4 @@
-"""Corpora, shards of tokens, and the order in which they are seen."""
+"""Corpora, shards of tokens, and the order in which they are used."""
 
 import random
 import struct

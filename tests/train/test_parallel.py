@@ -14,7 +14,7 @@ def near(a, b):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """A run of 20 steps in one process, two forwards of a step."""
+    """A run of 20 steps in one process, with two forwards per step."""
     folder = tmp_path_factory.mktemp("alone")
     settings = runs.tiny(folder, steps=20, save_every=10, dropout=0.0, micro=2, keep=2)
     runs.alone(runs.begin, settings, folder / "run")

@@ -1,4 +1,4 @@
-"""The trainer: a step, its options, what it reports."""
+"""The trainer: a step, its options, its reports."""
 
 import json
 import math
@@ -125,16 +125,22 @@ def test_activations_are_computed_again_but_no_product(model, kernels):
     assert products["none"] == products["light"] == products["selective"] < products["full"]
 
 
-@pytest.mark.parametrize("model", ["gpt2-tiny", "llama-tiny"])
-def test_one_block_is_compiled_for_all(model, monkeypatch):
+@pytest.mark.parametrize("model, policy", [("gpt2-tiny", "full"), ("llama-tiny", "selective")])
+def test_one_block_is_compiled_for_all(model, policy, monkeypatch):
     torch._dynamo.reset()
-    counted = CompileCounter()
-    plain = torch.nn.Module.compile
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda block: plain(block, backend=counted))
-    made, other = trainer(model=model, compile="block"), trainer(model=model)
+    counted, plain = CompileCounter(), torch.compile
+    monkeypatch.setattr(torch, "compile", lambda forward: plain(forward, backend=counted))
+    made, other = trainer(model=model, compile="block", recompute=policy), trainer(model=model)
     for i in range(2):
         assert made.step(*tokens(i), 1e-3) == other.step(*tokens(i), 1e-3)
     assert counted.frame_count == 1
+
+
+def test_a_chunk_of_logits_counts():
+    x, weight = torch.randn(300, 8), torch.randn(700, 8)
+    with kw.use(linear_cross_entropy="chunked"), Storages() as storages:
+        kw.linear_cross_entropy(x, weight, torch.zeros(300, dtype=torch.long))
+    assert storages.peak > 300 * 700 * 4 > 4 * storages.live
 
 
 def test_what_is_computed_again_by_default():
@@ -144,18 +150,22 @@ def test_what_is_computed_again_by_default():
     assert recompute.resolved("full", cpu, False) == "full"
 
 
-@pytest.mark.parametrize("policy", ["none", "full"])
-def test_memory_is_predicted(policy):
-    made = trainer(recompute=policy)
+@pytest.mark.parametrize("policy, as_on_a_gpu", [("full", False), ("light", True)])
+def test_memory_is_predicted(policy, as_on_a_gpu):
+    options = {"recompute": policy, "model": "llama-tiny" if as_on_a_gpu else "gpt2-tiny"}
+    names = ("linear", "swiglu", "rms_norm", "add_rms_norm", "embedding")
+    rungs = {**dict.fromkeys(names, "native"), "linear_cross_entropy": "chunked"}
+    made = trainer(**options)
 
     def build():
-        fake = trainer(recompute=policy)
+        fake = trainer(**options)
         x = torch.zeros(4, 16, dtype=torch.long)
         return fake, lambda: fake.step(x, x, 1e-3)
 
-    found = memory.predict(build)
-    made.step(*tokens(), 1e-3)
-    _, real = memory.measure(lambda: made.step(*tokens(), 1e-3), made.held(), runs.CPU)
+    with kw.use(**rungs if as_on_a_gpu else {}):
+        found = memory.predict(build)
+        made.step(*tokens(), 1e-3)
+        _, real = memory.measure(lambda: made.step(*tokens(), 1e-3), made.held(), runs.CPU)
     assert found.held == pytest.approx(real.held, rel=0.02)
     assert found.peak == pytest.approx(real.peak, rel=0.05)
 

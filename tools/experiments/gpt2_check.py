@@ -116,7 +116,7 @@ def decoding() -> None:
 
 
 def predicted() -> None:
-    for policy in ("none", "selective", "full"):
+    for policy in ("none", "light", "selective", "full"):
         settings = Settings(model="gpt2-124m", batch=8, recompute=policy, precision="bfloat16")
         alone = Processes("none", 0, 1, GPU)
 

@@ -139,7 +139,10 @@ def _special(out, native, reference) -> str:
         if not bool(agreed.all()):
             where = int((~agreed).reshape(-1).nonzero()[0])
             count = int((~agreed).sum())
-            return f"{count} elements differ from PyTorch's in being {name}, first element {where}"
+            return (
+                f"{count} elements are {name} in only one of this and PyTorch's result, "
+                f"first {where}"
+            )
     infinite = torch.isinf(out) & torch.isinf(native)
     if bool((out[infinite] != native[infinite]).any()):
         return "an infinity has the wrong sign"

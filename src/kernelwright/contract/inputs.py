@@ -42,7 +42,7 @@ def tensor(
         at = torch.arange(base.numel(), device=device).view(base.shape)
         base.copy_(torch.where(at < base.numel() - max(1, base.numel() // 8), base, other))
     if not plain:
-        _spoil(base, c.values)
+        _set_special_values(base, c.values)
     return t
 
 
@@ -76,7 +76,7 @@ def _unexpanded(t: torch.Tensor) -> torch.Tensor:
     return t[:1] if t.ndim and t.stride(0) == 0 else t
 
 
-def _spoil(t: torch.Tensor, values: str) -> None:
+def _set_special_values(t: torch.Tensor, values: str) -> None:
     """Write the case's special values into the tensor."""
     if values == "normal" or t.numel() == 0:
         return

@@ -22,6 +22,7 @@ import torch
 
 from kernelwright.contract import Ladder, Operator, TensorSpec
 
+from .cpp import Node
 from .generated import WATCHERS, compiled, listed, spec_of, special
 from .launcher import entry_of
 from .override import active
@@ -39,12 +40,14 @@ class Derivative:
         backward: `backward(ctx, *gradients of results)` returns the gradients of the arguments and
             of `rung`.
         names: globals of `keep`; `eager_names`: those that differ in the eager Function.
+        node: the same for C++, which replaces the eager Function; None where it has no form for it.
     """
 
     keep: str
     backward: Callable
     names: dict[str, Any] = field(default_factory=dict)
     eager_names: dict[str, Any] = field(default_factory=dict)
+    node: Node | None = None
 
 
 def function(op: Operator, run: LaunchCache, overload, derivative: Derivative, vmap: str) -> Any:
@@ -207,15 +210,16 @@ def by_operator(
 def backward(ctx, {names.grads}):
     {names.unpack}
     {names.zeros}
-    {names.results} = ({_SERVES.format(special(backward.operator))})({names.wanted}, rung)
+    {names.results} = ({_CALLED.format(special(backward.operator))})({names.wanted}, rung)
     return {names.returned}, None
 """
     made = compiled(back, "backward", **WATCHERS, call=call, zeros=_zeros)
     used = {"active": active, "rungs": frozenset(backward.names)}
-    return Derivative(names.keep(backward.name), run.used_by(made), used)
+    node = Node.of(op, backward.operator, names.fixed, same, run, call)
+    return Derivative(names.keep(backward.name), run.used_by(made), used, node=node)
 
 
-_SERVES = "call if compiling() or functorch() or dispatch_modes() or grad_enabled() or {} else run"
+_CALLED = "call if compiling() or functorch() or dispatch_modes() or grad_enabled() or {} else run"
 
 
 def by_itself(
@@ -235,12 +239,13 @@ def by_itself(
     back = f"""
 def backward(ctx, {incoming}):
     {kept}, = ctx.saved_tensors
-    gradient = ({_SERVES.format(watched)})({incoming}, {kept}, ctx.kept)
+    gradient = ({_CALLED.format(watched)})({incoming}, {kept}, ctx.kept)
     return {gradients}, None
 """
     made = compiled(back, "backward", **WATCHERS, call=apply)
     used = {"active": active, "rungs": frozenset(backward.names)}
-    return Derivative(keep, run.used_by(made), used)
+    node = Node.alone(op, name, kept, run, apply)
+    return Derivative(keep, run.used_by(made), used, node=node)
 
 
 def _rung_of(backward: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -19,9 +20,9 @@ from torch.autograd.graph import increment_version
 from kernelwright import toolchain
 from kernelwright.contract import Ladder, Operator
 from kernelwright.contract.layout import normalise
-from kernelwright.toolchain import redzones, tensors, versions
+from kernelwright.toolchain import host, redzones, tensors, versions
 
-from . import autograd
+from . import autograd, cpp
 from .generated import WATCHERS, compiled, listed, spec_of, special
 from .launcher import device_of
 from .lowering import lower
@@ -110,13 +111,16 @@ def _bound(
     else:
         derivative = autograd.none(op)
     function = autograd.function(op, run, overload, derivative, vmap)
-    eager = {"eager_apply": autograd.eager(op, run, derivative)}
+    eager, nodes = {"eager_apply": autograd.eager(op, run, derivative)}, [derivative.node]
     for name, of in alone.items():
         assert backward is not None
         itself = autograd.by_itself(op, backward, name, of, function.apply, run)
         eager[f"apply_{name}"] = autograd.eager(op, run, itself)
+        nodes.insert(-1, itself.node)
     differentiable = autograd.formula_of(forward)
-    return _entry(op, run, overload, function, eager, tuple(alone), formula, differentiable), run
+    entry = _entry(op, run, overload, function, eager, tuple(alone), formula, differentiable)
+    cpp.enter(op, entry, run, [n for n in nodes if n is not None])
+    return entry, run
 
 
 def _define(ladder: Ladder, run: LaunchCache) -> Any:
@@ -128,7 +132,7 @@ def _define(ladder: Ladder, run: LaunchCache) -> Any:
 
     def implementation(*args, rung=None):
         given = _named(op, args).values()  # the dispatcher omits arguments equal to their defaults
-        return run.quietly(*given, rung)
+        return run.without_versions(*given, rung)
 
     def fake(*args, rung=None):
         lower(overload)
@@ -166,10 +170,11 @@ def _named(op: Operator, args: tuple) -> dict[str, Any]:
 class LaunchCache:
     """`run(*args, rung)` of an operator: finds the bound launcher for calls like this one, and
     launches. It is written in Python; on a GPU, where host time matters, a version in C replaces it
-    at the first call.
+    at the first call, and one in C++ that, where it is proven and built (cpp.py).
 
     Attributes:
         now: the function.
+        in_cpp: the same in C++, once it is there.
     """
 
     def __init__(self, ladder: Ladder):
@@ -198,8 +203,11 @@ def {{}}({given}):
         }
         self.now = self._plain = compiled(source.format("run", bumps + call), "run", **used)
         self._bound = compiled(source.format("bound", "\n    return bound"), "bound", **used)
+        self.in_cpp: Any = None
+        if not self._in_python:
+            host.when_loaded(self._switch_to_cpp)
 
-    def quietly(self, *given: Any) -> Any:
+    def without_versions(self, *given: Any) -> Any:
         """Like `run`, without incrementing the versions of changed arguments, which the dispatcher
         has already done."""
         if not self._ladder.operator.mutated:
@@ -221,29 +229,46 @@ def {{}}({given}):
         self._known[key] = bound
         if not self._in_python:
             self._in_python = True
-            self._quicken()
+            self._switch_to_c()
         return bound
 
     def _found(self, *args: Any) -> Callable:
         """Like `_bound`; calls that an open plan serves need no key here, because C keeps one."""
         *given, rung = args
         found = self._open.bound(dict(zip(self._names, given, strict=True)), rung)
-        return found or self._bound(*args)
+        found = found or self._bound(*args)
+        again = getattr(found, "again", None) if host.loaded else None
+        return again() if again else found
 
     def forget(self) -> None:
         """Select, plan and bind again at the next call of each kind."""
         self._known.clear()
         self._open = OpenCalls(self._ladder)
-        if self.now is not self._plain:
-            self._quicken()
+        if self.in_cpp is not None:
+            self.in_cpp.clear()
+        elif self.now is not self._plain:
+            self._switch_to_c()
 
-    def _quicken(self) -> None:
-        kinds = "".join(_KINDS.get(a.kind, "v") for a in self._ladder.operator.args)
-        faster = tensors.finder(kinds, self._found, self._plain)
+    def _switch_to_c(self) -> None:
+        faster = tensors.finder(self._kinds(), self._found, self._plain)
         if faster is not None:
-            self.now = faster
-            for names in self._users:
-                names["run"] = faster
+            self._switch_to(faster)
+            cpp.start()
+
+    def _switch_to_cpp(self, module: ModuleType) -> None:
+        if self._ladder.name not in cpp.proven():
+            return
+        self._in_python = True
+        self.in_cpp = module.Caller(self._kinds(), self._found, self._plain)
+        self._switch_to(self.in_cpp)
+
+    def _switch_to(self, faster: Callable) -> None:
+        self.now = faster
+        for names in self._users:
+            names["run"] = faster
+
+    def _kinds(self) -> str:
+        return "".join(_KINDS.get(a.kind, "v") for a in self._ladder.operator.args)
 
 
 _KINDS = {"Tensor": "t", "Tensor?": "?", "float": "-", "float?": "-"}  # as defined in tensors.c
@@ -329,11 +354,16 @@ def _entry(
         compiled(
             f"""
 def call({given}, rung=False):
+    tracing = compiling()
+    if not tracing and in_cpp is not None:
+        found = in_cpp({given}, rung)
+        if found is not NotImplemented:
+            return found
     if rung is False:
         rung = active.get({op.name!r})
     if forward_ad._current_level >= 0:
         return {dual}
-    if compiling():
+    if tracing:
         if {nested}:
             return on_values(op, call, ({given},), rung)
         {"" if formula else "prepared()"}
@@ -366,5 +396,6 @@ def call({given}, rung=False):
             prepared=prepared(op, overload),
             formula=formula,
             differentiable=differentiable,
+            in_cpp=None,
         )
     )

@@ -35,18 +35,18 @@ def use(chosen: dict[str, str]):
 def _change(how: Callable[[dict[str, str]], None], block: dict[str, str]) -> None:
     if torch.compiler.is_compiling():  # cannot trace locks; only one thread traces
         how(block)
-        _agree()
+        _update_active()
         return
     with _lock:
         how(block)
-        _agree()
+        _update_active()
 
 
 def _close(block: dict[str, str]) -> None:
     _open[:] = [b for b in _open if b is not block]
 
 
-def _agree() -> None:
+def _update_active() -> None:
     """Set `active` from the open blocks; later ones take precedence."""
     now = {name: rung for block in _open for name, rung in block.items()}
     for name in [n for n in active if n not in now]:

@@ -84,6 +84,18 @@ void *kw_map_shared(void *p, unsigned rank) {
   return memory_of(worker_of(t), b) + (static_cast<unsigned char *>(p) - t->block->shared);
 }
 
+const Block *kw_shared_of(const void *p, unsigned long long *offset) {
+  const auto *at = static_cast<const unsigned char *>(p);
+  Worker &w = worker_of(kw_current);
+  for (unsigned i = 0; i < w.cluster; ++i) {
+    const auto &memory = w.blocks[i].memory;
+    if (at < memory.data() || at >= memory.data() + memory.size()) continue;
+    *offset = static_cast<unsigned long long>(at - memory.data());
+    return &w.blocks[i];
+  }
+  return nullptr;
+}
+
 void kw_together(unsigned mask, void *data, void (*act)(void *const *, unsigned)) {
   kw_current->act = act;
   kw_warp_wait(kTogether, mask, reinterpret_cast<std::uint64_t>(data), 0);

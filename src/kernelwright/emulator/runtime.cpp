@@ -27,6 +27,7 @@ namespace {
 
 void end_thread(Worker &w, Thread *t) {
   forget_copies(*t);
+  settle_doubts();
   if (w.launch->observer && w.launch->observer->thread_exit) w.launch->observer->thread_exit(*t);
   ++w.progress;
   Running &b = running(*t);
@@ -282,6 +283,7 @@ std::uint64_t kw_block_wait(Wait kind, std::uint64_t value) {
   Worker &w = worker_of(t);
   w.busy = true;
   ++w.progress;
+  settle_doubts();
   t->wait = kind;
   t->where = HERE;
   Running &b = running(*t);
@@ -308,6 +310,7 @@ std::uint64_t kw_warp_wait(Wait kind, unsigned mask, std::uint64_t value, unsign
   Worker &w = worker_of(t);
   w.busy = true;
   ++w.progress;
+  settle_doubts(kind == kShuffle ? value : 0);
   t->wait = kind;
   t->where = HERE;
   t->mask = mask;
@@ -335,6 +338,12 @@ void kw_named_barrier(unsigned which, unsigned count, bool waits) {
   w.busy = true;
   ++w.progress;
   Running &b = running(*t);
+  const Observer *o = b.launch->observer;
+  const auto tell = [&](Thread &of, Named what) {
+    if (o && o->named) o->named(of, which, what, of.where);
+  };
+  t->where = HERE;
+  tell(*t, kArrives);
   if (++b.named[which] < count) {
     if (waits) {
       t->wait = kNamedBarrier;
@@ -349,8 +358,11 @@ void kw_named_barrier(unsigned which, unsigned count, bool waits) {
     Thread &other = b.threads[i];
     if (other.wait != kNamedBarrier || other.in != which) continue;
     other.wait = kNothing;
+    tell(other, kPasses);
     set(b.ready, i);
   }
+  if (waits) tell(*t, kPasses);
+  tell(*t, kCompletes);
   w.busy = false;
 }
 

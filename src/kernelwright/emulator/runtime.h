@@ -116,6 +116,8 @@ struct Across {
   bool ends;          // the mbarrier's phase, with this
 };
 
+enum Named : unsigned { kArrives, kPasses, kCompletes };
+
 struct Launch;
 
 // Looks on while a kernel runs. Every member may be null. Calls come from the OS thread of the
@@ -140,6 +142,11 @@ struct Observer {
   void (*across)(Thread &, const Across &);
   // An asynchronous copy begins (its source is read then), or it has ended.
   void (*copy)(Thread &, void *to, unsigned bytes, bool ended, const void *where);
+  // The thread arrives at a numbered barrier; all have, and it goes on; all of them do.
+  void (*named)(Thread &, unsigned which, Named what, const void *where);
+  // A read of a variable that has no value; an index outside of an array.
+  void (*unset)(Thread &, const char *name, unsigned bytes, const void *where);
+  void (*index)(Thread &, std::uint64_t index, std::uint64_t size, const void *where);
 };
 
 // The shared memory of a kernel's library: thread-local variables, since a block has an OS thread
@@ -237,6 +244,17 @@ void *kw_map_shared(void *, unsigned rank);
 void kw_together(unsigned mask, void *data, void (*act)(void *const *data, unsigned lanes));
 // An access by code that is not instrumented.
 void kw_access(const void *, unsigned bytes, unsigned kind, const void *where);
+// Memory that nothing has written, whose writes are not all seen: it holds a pattern.
+void kw_fill_pattern(void *, unsigned long long bytes);
+bool kw_holds_pattern(const void *, unsigned bytes);
+// A variable of a kernel is declared without a value.
+void kw_unset(void *, unsigned long long bytes, const char *name);
+// An array of known size is indexed outside of it.
+void kw_index_outside(std::uint64_t index, unsigned long long size, const void *where);
+// The names of variables that findings speak of, by their addresses as text.
+const char *const *kw_unset_names(unsigned long long *count);
+// The block whose shared memory another block of its cluster sees at an address, or null.
+const kw::emulator::Block *kw_shared_of(const void *, unsigned long long *offset);
 // Let other threads of the block go on.
 void kw_yield();
 // End the launch with a message.

@@ -17,6 +17,9 @@ namespace kw::emulator {
 
 // The clock has ticked; the present thread stands at an instruction of the kernel.
 void on_time(Thread &, const void *where);
+// The present thread does something else than read its variables; `shuffled`: the value that it
+// brings to a shuffle.
+void settle_doubts(std::uint64_t shuffled = 0);
 
 namespace {
 

@@ -1,4 +1,4 @@
-"""A product whose operand is computed again in the backward instead of being kept for it."""
+"""A product whose operand is recomputed in the backward instead of being saved."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ def activated_linear(
 ) -> torch.Tensor:
     """linear(activate(*inputs), weight, bias).
 
-    The activation keeps its inputs for its own backward. Its result is the largest tensor of a
-    block that only the weight's gradient needs, and one pass over the inputs computes it again.
+    The activation saves its inputs for its own backward. Its result is the largest tensor of a
+    block that only the weight's gradient needs, and one pass over the inputs recomputes it.
 
     Args:
         activate: an operator without randomness.
-        recompute: compute its result again in the backward, with the same bits, instead of keeping
-            it. The product is not computed again, as it would be by a checkpoint around both.
+        recompute: whether to recompute its result in the backward instead of saving it: the same
+            bits, if `kw.use` then selects the same rung. Unlike with a checkpoint around both, the
+            product is not recomputed.
     """
     if not recompute or not torch.is_grad_enabled():
         return linear(activate(*inputs), weight, bias)
-    if torch.compiler.is_compiling():  # which takes no hooks, but recomputes no product either
+    if torch.compiler.is_compiling():  # supports no hooks, but does not recompute the product
         hidden = checkpoint(activate, *inputs, use_reentrant=False, preserve_rng_state=False)
         return linear(hidden, weight, bias)
     hidden = activate(*inputs)

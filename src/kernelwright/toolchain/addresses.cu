@@ -1,4 +1,4 @@
-// Writes addresses that came by value, as an argument, to device memory.
+// Writes addresses, passed by value as an argument, to device memory.
 struct Words {
   unsigned long long word[2048];
 };

@@ -51,7 +51,7 @@ def executor(
         everything = {**values, **results, **scratch, **plan.constants}
         everything |= {p: _table(p, values) for p in pointers}
         if alone:
-            _launch_apart(plan, launchers, everything, fresh=(*results, *scratch))
+            _launch_in_subprocess(plan, launchers, everything, fresh=(*results, *scratch))
         else:
             _launch(plan, launchers, everything)
         for n in copies:
@@ -70,7 +70,7 @@ def _launch(
         launch(step.kernel, step, [_value(a, everything) for a in step.args], **where)
 
 
-def _launch_apart(
+def _launch_in_subprocess(
     plan: Plan, launchers: Sequence[Callable], everything: dict[str, Any], fresh: Iterable[str]
 ) -> None:
     """Launch in a process that may crash.

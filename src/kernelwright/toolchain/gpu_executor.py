@@ -7,7 +7,7 @@ bound. The generated source contains only the rest. `source_of` returns it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from kernelwright.machine import gpu_of
 from kernelwright.support import generated_code
 from kernelwright.support.errors import ToolchainError, refuse_capture
 
-from . import build, driver, pointer_arrays, redzones, tensor_maps
+from . import build, driver, host, pointer_arrays, redzones, tensor_maps
 from .build import Tensors
 from .compiled import TENSOR_MAP_BYTES, hidden_parameters
 from .workspace import ZeroScratches, places
@@ -47,7 +47,11 @@ def executor(
         CompiledDuringCapture: the current stream is being captured.
         ToolchainError: see `build.compile` and `driver.function`.
     """
-    return opened(plan, operator, specs, copies, device, Trace({}))()
+    bind = opened(plan, operator, specs, copies, device, Trace({}))
+    run = bind()
+    if host.loaded is None:
+        run.again = bind  # in C++, once that is there
+    return run
 
 
 def can_open(plan: Plan) -> bool:
@@ -84,6 +88,7 @@ def opened(
         guarded_empty=redzones.allocator(),
         device=device,
         byte=torch.uint8,
+        host=host,
     )
     if any(s.zero for s in plan.scratch.values()) and redzones.active is None:
         scope["zero_scratch"] = ZeroScratches(device)
@@ -100,7 +105,15 @@ def opened(
     sizes = Sizes()
     run = source_of(plan, operator, tensors, copies, device.index, several=several,
                     guarded=redzones.active is not None, sizes=sizes)  # fmt: skip
-    lines = [f"def bind({', '.join(trace.values)}):", *sizes.lines, *run.splitlines(), "return run"]
+    described = None
+    if redzones.active is None:
+        described = description_of(plan, operator, tensors, copies, sizes)
+    in_cpp = [
+        "if host.loaded is not None:",
+        f"    return host.loaded.Plan(device, kept, {described})",
+    ] if described else []  # fmt: skip
+    lines = [f"def bind({', '.join(trace.values)}):", *sizes.lines, *in_cpp, *run.splitlines(),
+             "return run"]  # fmt: skip
     return generated_code.function("\n    ".join(lines) + "\n", "bind", scope, operator.name)
 
 
@@ -165,6 +178,60 @@ def source_of(
          f"        return run({listed})"] if several else []
     )  # fmt: skip
     return "\n    ".join([f"def run({listed}):", *elsewhere, *body]) + "\n"
+
+
+def description_of(
+    plan: Plan,
+    operator: Operator,
+    tensors: Tensors,
+    copies: tuple[str, ...],
+    known: Sizes,
+) -> str | None:
+    """Source of what host/plan.h takes, after the device and what is kept, to do the same as `run`;
+    None where it cannot: arrays of pointers, tensor maps, Numba's kernels, changed copies."""
+    if _pointers(plan) or _maps(plan) or set(copies) & set(operator.mutated):
+        return None
+    if any(isinstance(step.kernel, NumbaKernel) for step in plan.launches):
+        return None
+    places_of = {a.name: i for i, a in enumerate(operator.args)}
+    sources = {n: f"('a', {i})" for n, i in places_of.items()}
+    sources |= {n: f"('r', {i})" for i, n in enumerate(tensors.outputs)}
+    sources |= {n: f"('n', constant_{n})" for n in plan.constants}
+    zero = {n: s.spec for n, s in plan.scratch.items() if s.zero}
+    offsets, size = places({n: s for n, s in tensors.scratch.items() if n not in zero})
+    sources |= {n: f"('w', {known(offset)})" for n, offset in offsets.items()}
+    sources |= {n: f"('z', {known(offset)})" for n, offset in places(zero)[0].items()}
+    launches = []
+    for i, step in enumerate(plan.launches):
+        given = []
+        for a in step.args:
+            if isinstance(a, Scalar):
+                given.append(_scalar_source(a, places_of, known))
+            elif a in sources:
+                given.append(sources[a])
+            else:
+                return None  # an element of a list
+        grid = known(step.grid) if _open(step.grid) else None
+        launches.append(f"(launch{i}, {grid}, {_tuple(filter(None, given))})")
+    results = (
+        f"({known(s.shape)}, {known(s.strides)}, dtype_{n})" for n, s in tensors.outputs.items()
+    )
+    copied = _tuple(str(places_of[n]) for n in copies)
+    zeroed = "zeroed" if zero else None
+    return f"{_tuple(results)}, {copied}, {known(size)}, {zeroed}, {_tuple(launches)}"
+
+
+def _scalar_source(scalar: Scalar, places_of: dict[str, int], known: Sizes) -> str | None:
+    """Source of a launch's number; None if the launcher holds it."""
+    if isinstance(scalar.value, str):
+        return f"('v', {places_of[scalar.value]})"
+    if isinstance(scalar.value, (OpenSize, bytes)):
+        return f"('n', {known(scalar.value)})"
+    return None
+
+
+def _tuple(items: Iterable[str]) -> str:
+    return f"({''.join(f'{item}, ' for item in items)})"
 
 
 class Sizes:

@@ -1,19 +1,20 @@
 // The host side of one kernel launch: a callable that holds everything of a launch that does not
-// change (function, grid, block, shared memory, fixed arguments) and takes what does:
+// change (function, grid, block, shared memory, fixed arguments) and takes the rest:
 //
 //     launcher(stream, argument, argument, ...)
 //
 // or, if the grid is open, launcher(stream, x, y, z, argument, ...).
 //
-// Pointers and integers come as Python ints, floats as Python floats, structs as bytes of their
-// size. The driver's functions are
-// given by address (`set_driver`), so this file needs no CUDA header, and tests can stand in for
-// the driver.
+// Pointers and integers are passed as Python ints, floats as Python floats, structs as bytes of
+// their size. The driver's functions are given by address (`set_driver`), so this file needs no
+// CUDA header, and tests can replace the driver.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "host/interface.h"
 
 // The driver's launch structures, as cuda.h lays them out (CUDA 12 and 13).
 typedef int Result;
@@ -59,15 +60,6 @@ static struct {
 
 enum { MAX_PARAMETERS = 256 };
 
-typedef union {
-  uint64_t u64;
-  int32_t i32;
-  int64_t i64;
-  float f32;
-  double f64;
-  const char *bytes;
-} Value;
-
 // clang-format off
 typedef struct {
   PyObject_HEAD
@@ -76,23 +68,29 @@ typedef struct {
   void *function, *context;
   Config config;
   Attribute attributes[3];
-  int count, open;                // all parameters; those that each call gives
+  int count, open;                // all parameters; those passed by each call
   int grid;                       // how many of the call's arguments are the grid: 3 if it is open
   char kinds[MAX_PARAMETERS];     // p, i, l, f, d, b
   short slots[MAX_PARAMETERS];    // parameter that the n-th argument of a call fills
-  Value values[MAX_PARAMETERS];   // fixed ones filled in; of structs, the size
+  Value values[MAX_PARAMETERS];   // fixed ones are filled in; for structs, the size
 } Launcher;
 // clang-format on
 
-static PyObject *driver_error(Result code, PyObject *name) {
-  const char *symbol = NULL, *text = NULL;
-  driver.error_name(code, &symbol);
-  driver.error_string(code, &text);
-  return PyErr_Format(PyExc_RuntimeError, "%U: %s (%s)", name, symbol ? symbol : "unknown error",
-                      text ? text : "no description");
+static void describe(Result code, const char **symbol, const char **text) {
+  *symbol = *text = NULL;
+  driver.error_name(code, symbol);
+  driver.error_string(code, text);
+  if (!*symbol) *symbol = "unknown error";
+  if (!*text) *text = "no description";
 }
 
-// Returns -1 with an exception set where `object` is not a number of this kind.
+static PyObject *driver_error(Result code, PyObject *name) {
+  const char *symbol, *text;
+  describe(code, &symbol, &text);
+  return PyErr_Format(PyExc_RuntimeError, "%U: %s (%s)", name, symbol, text);
+}
+
+// Returns -1 with an exception set if `object` is not a number of this kind.
 static int fill(Value *value, char kind, PyObject *object) {
   switch (kind) {
     case 'p':
@@ -126,44 +124,53 @@ static int fill(Value *value, char kind, PyObject *object) {
   return PyErr_Occurred() ? -1 : 0;
 }
 
+// Needs no interpreter. Other threads may start the same launcher meanwhile.
+static Result start(const void *launcher, void *stream, const int32_t *grid, const Value *open) {
+  const Launcher *l = launcher;
+  const void *parameters[MAX_PARAMETERS];
+  Config config = l->config;
+  config.attributes = (Attribute *)l->attributes;
+  config.stream = stream;
+  for (int i = 0; i < l->grid; i++) config.grid[i] = (unsigned)grid[i];
+  for (int i = 0; i < l->count; i++) parameters[i] = &l->values[i];
+  for (int i = 0; i < l->open; i++) {
+    const int at = l->slots[i];
+    parameters[at] = l->kinds[at] == 'b' ? (const void *)open[i].bytes : &open[i];
+  }
+  void *current = NULL;
+  Result code = driver.get_context(&current);
+  // A new thread, or one that works on another device, has another context or none.
+  const int foreign = code == 0 && current != l->context;
+  if (foreign) code = driver.push_context(l->context);
+  if (code == 0) {
+    code = driver.launch(&config, l->function, (void **)parameters, NULL);
+    if (foreign) {
+      const Result popped = driver.pop_context(&current);
+      code = code ? code : popped;
+    }
+  }
+  return code;
+}
+
 static PyObject *launch(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *keywords) {
   Launcher *l = (Launcher *)self;
   Py_ssize_t given = PyVectorcall_NARGS(nargsf);
   if (given != l->open + l->grid + 1 || keywords)
     return PyErr_Format(PyExc_TypeError, "%U: a stream and %d arguments are needed, %zd given",
                         l->name, l->open + l->grid, given - 1);
-  // Copies, because other threads may launch the same object once the GIL is released.
-  Value values[MAX_PARAMETERS];
-  void *parameters[MAX_PARAMETERS];
-  Config config = l->config;
-  config.attributes = l->attributes;
-  config.stream = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(args[0]);
-  if (config.stream == (void *)(uintptr_t)-1 && PyErr_Occurred()) return NULL;
-  memcpy(values, l->values, l->count * sizeof(Value));
-  for (int i = 0; i < l->grid; i++) {
-    Value blocks;
-    if (fill(&blocks, 'i', args[i + 1]) < 0) return NULL;
-    config.grid[i] = (unsigned)blocks.i32;
+  Value values[MAX_PARAMETERS], blocks[3] = {{0}};
+  void *stream = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(args[0]);
+  if (stream == (void *)(uintptr_t)-1 && PyErr_Occurred()) return NULL;
+  for (int i = 0; i < l->grid; i++)
+    if (fill(&blocks[i], 'i', args[i + 1]) < 0) return NULL;
+  for (int i = 0; i < l->open; i++) {
+    values[i] = l->values[l->slots[i]];
+    if (fill(&values[i], l->kinds[l->slots[i]], args[l->grid + i + 1]) < 0) return NULL;
   }
-  for (int i = 0; i < l->open; i++)
-    if (fill(&values[l->slots[i]], l->kinds[l->slots[i]], args[l->grid + i + 1]) < 0) return NULL;
-  for (int i = 0; i < l->count; i++)
-    parameters[i] = l->kinds[i] == 'b' ? (void *)values[i].bytes : &values[i];
-
+  const int32_t grid[3] = {blocks[0].i32, blocks[1].i32, blocks[2].i32};
   Result code;
   Py_BEGIN_ALLOW_THREADS;
-  void *current = NULL;
-  code = driver.get_context(&current);
-  // A fresh thread, or one that works on another device, has another context or none.
-  int foreign = code == 0 && current != l->context;
-  if (foreign) code = driver.push_context(l->context);
-  if (code == 0) {
-    code = driver.launch(&config, l->function, parameters, NULL);
-    if (foreign) {
-      Result popped = driver.pop_context(&current);
-      code = code ? code : popped;
-    }
-  }
+  code = start(l, stream, grid, values);
   Py_END_ALLOW_THREADS;
   if (code) return driver_error(code, l->name);
   Py_RETURN_NONE;
@@ -258,7 +265,25 @@ static PyTypeObject launcher_type = {
     .tp_repr = launcher_repr,
 };
 
-// A tensor map but for its address, as tensor_maps.py packs it.
+static char kind(const void *launcher, int n) {
+  const Launcher *l = launcher;
+  return n < l->open ? l->kinds[l->slots[n]] : 0;
+}
+
+static int has_open_grid(const void *launcher) { return ((const Launcher *)launcher)->grid != 0; }
+
+static int is_launcher(const void *object) {
+  return Py_IS_TYPE((PyObject *)object, &launcher_type);
+}
+
+static const char *name_of(const void *launcher) {
+  return PyUnicode_AsUTF8(((const Launcher *)launcher)->name);
+}
+
+static const LauncherInterface interface = {start,       kind,    has_open_grid,
+                                            is_launcher, name_of, describe};
+
+// A tensor map without its address, as packed by tensor_maps.py.
 typedef struct {
   uint64_t shape[5], strides[5];
   unsigned box[5], steps[5];
@@ -310,7 +335,7 @@ static PyObject *set_driver(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-// The legacy default stream (0) cannot be captured, and must not be asked about during a capture.
+// The legacy default stream (0) cannot be captured, and must not be queried during a capture.
 static PyObject *capture_id(PyObject *module, PyObject *stream) {
   uint64_t id = 0;
   int status = 0;
@@ -347,5 +372,10 @@ PyMODINIT_FUNC PyInit_kernelwright_launcher(void) {
   PyObject *module = PyModule_Create(&definition);
   if (module && PyModule_AddObjectRef(module, "Launcher", (PyObject *)&launcher_type) < 0)
     Py_CLEAR(module);
+  PyObject *capsule =
+      module ? PyCapsule_New((void *)&interface, KW_LAUNCHER_INTERFACE, NULL) : NULL;
+  if (module && (!capsule || PyModule_AddObjectRef(module, "interface", capsule) < 0))
+    Py_CLEAR(module);
+  Py_XDECREF(capsule);
   return module;
 }

@@ -1,7 +1,6 @@
-// What a call needs to know of its tensors, read through PyTorch's DLPack exchange table: some 30
-// ns a tensor, where the Python methods of a tensor take 400. An optimizer's step looks at five
-// lists of a tensor for each parameter, and a small operator's launch costs little more than
-// finding it.
+// Reads the properties of a call's tensors through PyTorch's DLPack exchange table, in about 30 ns
+// per tensor; the Python methods of a tensor take 400 ns. An optimizer's step reads five lists with
+// one tensor per parameter, and for a small operator the launch costs little more than the lookup.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stddef.h>
@@ -53,8 +52,8 @@ static Py_ssize_t size_of(const Tensor *t) {
   return 24 + (t->ndim > 0 ? 2 * t->ndim * (Py_ssize_t)sizeof(int64_t) : 0);
 }
 
-// Six words of 32 bits and 2 ndim of 64; ndim stands before what depends on it, so that equal bytes
-// of several tensors, one after the other, mean equal tensors.
+// Six words of 32 bits and 2 ndim words of 64; ndim precedes the part that depends on it, so equal
+// bytes of several consecutive tensors mean equal tensors.
 static void write_facts(const Tensor *t, char *out) {
   const int32_t facts[6] = {
       t->device_type, t->device_id, t->code << 8 | t->bits, t->lanes, (int32_t)(address_of(t) & 15),
@@ -96,7 +95,7 @@ done:
   return made;
 }
 
-// The addresses of lists of one length, a row for each place: 64-bit words.
+// The addresses of lists of equal length as 64-bit words, one row per position.
 static PyObject *addresses(PyObject *module, PyObject *lists) {
   if (!PyTuple_Check(lists) || PyTuple_GET_SIZE(lists) == 0) {
     PyErr_SetString(PyExc_TypeError, "a tuple of lists is needed");
@@ -128,9 +127,9 @@ static PyObject *addresses(PyObject *module, PyObject *lists) {
   return made;
 }
 
-// finder(argument, ..., rung): finds what is bound to calls like this one, and calls it with the
-// arguments. What it has not seen before `bound` finds; where DLPack has no form for a tensor,
-// `run` does it all.
+// finder(argument, ..., rung): looks up the function bound to calls like this one, and calls it
+// with the arguments. For new calls, `bound` returns the function; if DLPack cannot describe a
+// tensor, `run` executes the whole call.
 enum { MAX_ARGUMENTS = 32, ROOM = 2048, MOST_KNOWN = 4096 };
 
 // clang-format off
@@ -143,7 +142,7 @@ typedef struct {
 } Finder;
 // clang-format on
 
-// Facts of all tensors, the values, the rung. NULL where a tensor cannot be described.
+// The key: properties of all tensors, the values, the rung. NULL if a tensor cannot be described.
 static PyObject *key_of(const Finder *f, PyObject *const *args) {
   char bytes[ROOM];
   Py_ssize_t used = 0, place = 1;
@@ -174,7 +173,7 @@ fail:
   return NULL;
 }
 
-// Makes room for one more function: the oldest goes.
+// Makes room for one more function by removing the oldest.
 static int make_room(PyObject *known) {
   Py_ssize_t at = 0;
   PyObject *oldest;

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from kernelwright import dispatch
+from kernelwright.contract.layout import normalise
 from kernelwright.ops import introspect
 
 
@@ -32,9 +33,9 @@ class Memory:
 
 
 class Storages(TorchDispatchMode):
-    """Counts the bytes of the storages that operators return and that are alive. Of an operator of
-    Kernelwright whose rung consists of PyTorch's operators, these count: a chunk of logits is a
-    workspace of such a rung. Workspaces of kernels do not.
+    """Counts the bytes of live storages that operators return. If a rung consists of PyTorch's
+    operators, their storages are counted, such as a chunk of logits in the workspace of such a
+    rung. Workspaces of kernels are not counted.
 
     Attributes:
         live, peak: the current bytes, and the maximum so far.
@@ -75,12 +76,13 @@ class Storages(TorchDispatchMode):
 
 
 def of_operators(func: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
-    """The call of an operator whose rung consists of PyTorch's operators."""
+    """A function that runs a call whose rung consists of PyTorch's operators, or None."""
     call = introspect.reached(func, args, kwargs)
     if call is None:
         return None
+    specs, _ = normalise(call.ladder.operator.layout, dispatch.specs_of(call.named))
     device = dispatch.device_of(call.named)
-    if dispatch.explain(call.ladder, call.named, device, call.rung).serves.rung.backend != "torch":
+    if dispatch.select(call.ladder, specs, device, call.rung).rung.backend != "torch":
         return None
     return partial(dispatch.launcher(call.ladder, call.named, call.rung), *call.named.values())
 

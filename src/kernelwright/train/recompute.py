@@ -10,13 +10,14 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 POLICIES = ("auto", "none", "light", "selective", "full")
-#: "light" concerns one block of so many.
+#: "light" applies to one in this many blocks.
 LIGHT = 3
 
 
 def resolved(policy: str, device: torch.device, compiled: bool) -> str:
-    """What "auto" means: "light" on a GPU, whose memory limits the batch; "none" on a CPU and under
-    torch.compile, which itself decides what to keep, and for which all blocks are then alike."""
+    """The policy that "auto" stands for: "light" on a GPU, whose memory limits the batch; "none" on
+    a CPU and under torch.compile, which itself decides what to save, so that all blocks are equal.
+    """
     if policy != "auto":
         return policy
     return "light" if device.type == "cuda" and not compiled else "none"

@@ -189,7 +189,10 @@ class _Run:
         s, device, vocabulary = self.settings, self.processes.device, self.data.vocabulary
         alone = Processes("none", 0, 1, device)
         micro, _ = s.micro_batch(self.processes.count)
-        plain = Settings(**{**s.as_json(), "compile": "none", "batch": micro, "micro": micro})
+        plain = Settings(
+            **{**s.as_json(), "compile": "none", "recompute": self.trainer.recompute,
+               "batch": micro, "micro": micro}
+        )  # fmt: skip
         noted = selected.Selected()
 
         def build() -> tuple[Any, Any]:

@@ -32,6 +32,7 @@ class Trainer:
     Attributes:
         model: the model, with its parameters by name; a step calls `called`.
         bad: float32 on the device, the number of steps with gradients that are not finite.
+        recompute: the recomputation policy, with "auto" resolved.
         clips_in_adamw: whether AdamW's kernel scales the gradients as it reads them.
     """
 
@@ -42,13 +43,14 @@ class Trainer:
         torch.manual_seed(settings.seed)  # the same weights in every process
         self.model = build(settings, vocabulary, self.device)
         torch.manual_seed(settings.seed + 1 + processes.rank)  # dropout differs among them
-        compiled = settings.compile in ("block", "model")
-        policy = recompute.resolved(settings.recompute, self.device, compiled)
-        recompute.apply(self.model.blocks, policy)
         _compile(self.model, settings.compile)
+        compiled = settings.compile in ("block", "model")
+        self.recompute = recompute.resolved(settings.recompute, self.device, compiled)
+        recompute.apply(self.model.blocks, self.recompute)
         self.called = parallel.share(self.model, processes)
+        self._parameters = list(self.model.parameters())  # walking through the modules takes time
         self.optimizer = self._optimizer()
-        # PyTorch's AdamW, which a CPU takes, would copy them first
+        # PyTorch's AdamW, which is dispatched on a CPU, would copy them first
         self.clips_in_adamw = self.device.type != "cpu"
         self.bad = torch.zeros((), device=self.device)
         self._graph: _Graph | None = None
@@ -80,7 +82,7 @@ class Trainer:
     def held(self) -> list[torch.Tensor]:
         """Parameters and the optimizer's states, which stay between steps."""
         states = [t for s in self.optimizer.state.values() for t in s.values()]
-        return [*self.model.parameters(), *states]
+        return [*self._parameters, *states]
 
     def _step(self, inputs: torch.Tensor, targets: torch.Tensor) -> Any:
         total = torch.zeros((), device=self.device)
@@ -102,14 +104,14 @@ class Trainer:
         return total, norm
 
     def _norm(self) -> torch.Tensor:
-        norm = get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+        norm = get_total_norm([p.grad for p in self._parameters if p.grad is not None])
         return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
     def _clip(self, norm: torch.Tensor) -> None:
         if self.clips_in_adamw:
             self.optimizer.grad_scale = ((norm.float() + 1e-6) / self.settings.clip).clamp(min=1.0)
         else:
-            clip_grads_with_norm_(self.model.parameters(), self.settings.clip, norm)
+            clip_grads_with_norm_(self._parameters, self.settings.clip, norm)
 
     def _set_rate(self, lr: float) -> None:
         for group in self.optimizer.param_groups:
@@ -125,8 +127,8 @@ class Trainer:
 
     def _optimizer(self) -> AdamW:
         s = self.settings
-        decayed = [p for p in self.model.parameters() if p.ndim >= 2]
-        others = [p for p in self.model.parameters() if p.ndim < 2]
+        decayed = [p for p in self._parameters if p.ndim >= 2]
+        others = [p for p in self._parameters if p.ndim < 2]
         # a captured step reads the rate from the device
         lr = torch.tensor(s.lr, device=self.device) if s.compile == "graph" else s.lr
         groups = [
@@ -168,7 +170,7 @@ def _compile(model: nn.Module, how: str) -> None:
         model.compile()
     elif how == "block":  # one compilation for all; the first block's input would need another
         for block in model.blocks[1:]:
-            block.compile()
+            block.forward = torch.compile(block.forward)
 
 
 class _Graph:
@@ -196,7 +198,8 @@ class _Graph:
         if self._graph is None:
             torch.cuda.synchronize()
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
+            # on the stream of the first steps: each stream has a workspace of cuBLAS's
+            with torch.cuda.graph(self._graph, stream=self._stream):
                 self._results = self._step(self._inputs, self._targets)
         self._graph.replay()
         return tuple(t.clone() for t in self._results)

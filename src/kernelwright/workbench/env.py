@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelwright.contract.operator import BACKENDS
+from kernelwright.dispatch import cpp
 from kernelwright.machine import facts, here
 from kernelwright.toolchain import availability, versions
 from kernelwright.workbench.bench.bench import environment, new_run
@@ -19,12 +20,14 @@ class Env:
     """Attributes:
     facts: see `machine.facts`.
     backends: by name: None if it works here, or the reason why it does not.
+    calls: what calls of operators run in on this GPU, and why; None without a GPU.
     run, environment: of the measured roofs, for `records.save`.
     roofs: records of the operator "roofs"; empty if they were not requested.
     """
 
     facts: dict[str, Any]
     backends: dict[str, str | None]
+    calls: str | None
     run: str
     environment: dict[str, Any]
     roofs: list[Record]
@@ -44,5 +47,6 @@ def env(
     device, run = here(), new_run()
     about = environment(run, device)
     backends = {b: availability.missing(b, device.type) for b in BACKENDS}
+    calls = cpp.status() if device.type == "cuda" else None
     measured = measure_roofs(device, run, quick=quick, on_record=on_roof) if roofs else []
-    return Env(facts(device), backends, run, about, measured)
+    return Env(facts(device), backends, calls, run, about, measured)

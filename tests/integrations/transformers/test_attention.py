@@ -1,4 +1,4 @@
-"""attn_implementation="kernelwright" beside transformers' own attention."""
+"""attn_implementation="kernelwright", compared with transformers' own attention."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""kw.patch on small random models: equal numbers, wherever they run."""
+"""kw.patch on small random models: equal results, wherever they run."""
 
 import os
 import subprocess
@@ -34,13 +34,13 @@ pytestmark = pytest.mark.usefixtures("few_threads")
 
 
 def over_budget(patched, unpatched, reference, dtype):
-    """The results of a patched model that err too much, each in a line.
+    """The results of a patched model whose error is too large, one line each.
 
     Args:
         patched, unpatched, reference: {name: tensor}; the reference is the unpatched model's, in
             float64.
-        dtype: of the model. A tensor may err twice as much as the unpatched model's, over the
-            whole of it, plus 2 ulp of this dtype.
+        dtype: the model's. The error of a tensor, by norm, may be twice that of the unpatched
+            model plus 2 ulp of this dtype.
     """
     eps, wrong = torch.finfo(dtype).eps, []
     for name, ref in reference.items():
@@ -64,7 +64,7 @@ def compare(family="Llama", dtype=torch.float32, run=step, **changes):
     assert over_budget(patched, unpatched, reference, dtype) == []
 
 
-# the numbers
+# results
 
 
 @dtypes
@@ -107,7 +107,7 @@ def test_under_autocast(family, dtype):
 
 
 def test_norms_keep_their_dtypes_under_autocast():
-    """PyTorch's autocast takes rms_norm to float32 on a GPU; these modules are no such call."""
+    """PyTorch's autocast runs F.rms_norm in float32 on a GPU; these modules do not call it."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     for family, weights in (("Llama", torch.bfloat16), ("Llama", torch.float32), ("Gemma", None)):
         norm = make(family, weights or torch.float32).get_decoder().norm.to(device)
@@ -134,7 +134,7 @@ def test_gpu_rungs_serve_the_model(language):
 
 @pytest.mark.parametrize("operator", [x for x in GPU_RUNGS["cuda"] if "linear" not in x])
 def test_the_rung_that_is_asked_for_serves(operator):
-    """No kernel takes float64: a model that calls the operator says so."""
+    """No kernel supports float64, so a model that calls the operator raises an error."""
     model = patched(dtype=torch.float64)
     asked = {operator: GPU_RUNGS["cuda"][operator], "linear_cross_entropy": "chunked"}
     with kw.use(asked), pytest.raises(Unsupported, match=f"^{operator}"):
@@ -302,7 +302,7 @@ def test_generate_gives_the_same_tokens(family):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_cuda_graphs_hold_a_patched_model():
-    """mode="reduce-overhead" captures the operators with everything else."""
+    """mode="reduce-overhead" also captures the operators."""
     from torch._dynamo.utils import counters
 
     model = make().cuda()
@@ -360,4 +360,4 @@ def test_fsdp2_on_two_ranks():
         env=env, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("LlamaForCausalLM:") == 3  # printed by rank 0 alone, each time
+    assert done.stdout.count("LlamaForCausalLM:") == 3  # printed only by rank 0, each time

@@ -1,4 +1,4 @@
-"""kw.patch under torch.compile: the same numbers, from the same operators, no more memory."""
+"""kw.patch under torch.compile: the same results, the same operators, no more memory."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from support.patched_models import FAMILIES, batch, patched
 
 pytestmark = pytest.mark.usefixtures("few_threads")
 
-# calls in a forward without its loss, of two layers; products of activations are formulas there
+# calls in a forward of two layers without the loss; activation products are formulas there
 ROTATED = {"rms_norm": 3, "add_rms_norm": 2, "rope": 2}
 CALLS = {
     "Llama": ROTATED,
@@ -34,7 +34,7 @@ LATER = ("Qwen 2", "Mistral", "Gemma", "Gemma 3")  # their parts are Llama's and
     "family", [pytest.param(f, marks=pytest.mark.long) if f in LATER else f for f in FAMILIES]
 )
 def test_a_step_in_one_graph(family):
-    """With the operators that a step calls without torch.compile; of its results, it keeps no more
+    """With the operators that a step calls without torch.compile; it saves no more of their results
     for its backward."""
     model = patched(family)
     ids, labels = batch()

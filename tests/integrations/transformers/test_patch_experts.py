@@ -1,4 +1,4 @@
-"""kw.patch on mixtures of experts: equal numbers however the model is run, and what it leaves."""
+"""kw.patch on mixtures of experts: equal results in every mode, and what is not replaced."""
 
 import importlib
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ WIDE, DEEP, COUNT = 16, 24, 4
 
 
 def module_of(reference="mixtral.MixtralExperts", dtype=torch.float32, act="silu"):
-    """Random experts of a class, by themselves."""
+    """Random experts of a class, without a model."""
     family, name = reference.split(".")
     cls = getattr(importlib.import_module(f"transformers.models.{family}.modeling_{family}"), name)
     config = SimpleNamespace(
@@ -38,7 +38,7 @@ def module_of(reference="mixtral.MixtralExperts", dtype=torch.float32, act="silu
 
 
 def routed(tokens=6, dtype=torch.float32):
-    """(tokens, numbers of experts, weights): the last expert gets none."""
+    """(tokens, indices of experts, weights): the last expert gets no tokens."""
     torch.manual_seed(1)
     weights, indices = torch.rand(tokens, COUNT - 1).topk(2)
     return torch.randn(tokens, WIDE, dtype=dtype), indices, weights
@@ -76,8 +76,8 @@ def test_arguments_by_name_and_any_activation_that_is_known():
 @pytest.mark.parametrize("reference", ["mixtral.MixtralExperts", "gpt_oss.GptOssExperts"])
 @pytest.mark.parametrize("autocast", [False, True])
 def test_in_bfloat16(reference, autocast):
-    """Weights from the router are float32, as most models' are. The result has the input's dtype;
-    its error and those of gradients are at most twice the unpatched module's and a few ulp."""
+    """The router's weights are float32, as in most models. The result has the input's dtype; its
+    error and those of gradients are at most twice the unpatched module's plus a few ulp."""
     module, wide = (module_of(reference, d) for d in (torch.bfloat16, torch.float64))
     wide.load_state_dict(module.state_dict())
     x, indices, weights = routed(40, torch.bfloat16)
@@ -101,7 +101,7 @@ def test_in_bfloat16(reference, autocast):
 
 @pytest.mark.parametrize("family", [pytest.param("Mixtral", marks=pytest.mark.long), "GPT-OSS"])
 def test_a_step_in_one_graph(family):
-    """A layer with two products, and two more for the gradients of their inputs."""
+    """A layer has two products, and two more for the gradients of their inputs."""
     model = patched(family, num_hidden_layers=1, layer_types=None)
     ids, labels = batch()
     graphs = Graphs()
@@ -137,7 +137,7 @@ def test_router_logits_and_auxiliary_loss_are_the_unpatched_ones():
 
 
 class Added(nn.Module):
-    """An adapter of a weight, as PEFT puts one on the parameters of experts for each call."""
+    """An adapter of a weight, like those that PEFT adds to the parameters of experts."""
 
     def __init__(self, weight):
         super().__init__()

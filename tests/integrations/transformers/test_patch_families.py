@@ -1,4 +1,4 @@
-"""kw.patch on families beyond the first: equal numbers, and what their heads give."""
+"""kw.patch on further families: equal results, and the results of their heads."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from kernelwright.contract.compare import FACTOR, ULPS, measure
 from support.patched_models import MORE, VOCABULARY, InFloat64, batch, make, patched, step
 
 pytestmark = pytest.mark.usefixtures("few_threads")
-# Its router's gradient is the difference of nearly equal numbers: rounding decides about it.
+# Its router's gradient is a difference of nearly equal numbers, dominated by rounding.
 CANCELS = "mlp.gate.weight"
 
 
@@ -32,7 +32,7 @@ def test_losses_gradients_and_logits_are_the_unpatched_ones(family):
 @pytest.mark.long
 @pytest.mark.parametrize("family", [f for f in MORE if not hasattr(MORE[f][1], "n_routed_experts")])
 def test_in_bfloat16(family):
-    """A tensor may err twice as much as the unpatched model's, as in test_patch.py."""
+    """The error of a tensor may be twice the unpatched model's, as in test_patch.py."""
     model, wide = make(family, torch.bfloat16), make(family, torch.bfloat16).double()
     unpatched = step(model)
     with InFloat64():
@@ -60,7 +60,7 @@ def test_images_of_vision_language_models():
         )
 
 
-# what heads give
+# results of heads
 
 
 def test_a_tuple_is_as_long_as_transformers_own():
@@ -97,7 +97,7 @@ def test_accuracy_without_logits():
 
 
 def test_norms_results_are_made_again_and_not_kept():
-    """Also where a graph is used twice; hooks of saved tensors around a model see them."""
+    """Also if a graph is used twice. Saved-tensor hooks around a model see the results."""
     import weakref
 
     def results(model):
@@ -129,7 +129,7 @@ def test_norms_results_are_made_again_and_not_kept():
 
 
 def test_a_loss_of_experts_is_added_in_place():
-    """output_router_logits: `loss +=` of what the operator gave."""
+    """output_router_logits: the model computes `loss +=` on the operator's result."""
     ids, labels = batch()
     given = {"input_ids": ids, "labels": labels, "output_router_logits": True}
     want = make("GPT-OSS")(**given)
@@ -140,7 +140,7 @@ def test_a_loss_of_experts_is_added_in_place():
 
 
 class Head(hf.LlamaForCausalLM):
-    """With another way from logits to the loss."""
+    """A model that computes the loss from the logits in another way."""
 
     def loss_of(self, logits, labels):
         return self.loss_function(logits=logits, labels=labels, vocab_size=self.vocab_size)
@@ -184,7 +184,7 @@ COMPUTED = {
 
 @pytest.mark.parametrize("name", WAYS | COMPUTED)
 def test_ways_from_logits_to_a_loss(name):
-    """The operator serves what it can; other logits are computed, and right."""
+    """The operator is used where possible; other logits are computed, and are right."""
 
     def run(model):
         model.zero_grad()

@@ -1,4 +1,4 @@
-"""kw.patch recognizes a function by its code and that of its callees, and tries replacements."""
+"""kw.patch recognizes a function by its code and its callees', and tests replacements."""
 
 import ast
 import importlib
@@ -66,7 +66,7 @@ def calls(x, *, by=2):
 
 
 def rebuilt(globals=None, **changes):
-    """`calls` among other globals, or with something else changed."""
+    """`calls` with other globals, or with another change."""
     made = type(calls)(calls.__code__, {**calls.__globals__, **(globals or {})})
     made.__kwdefaults__ = changes.get("defaults", calls.__kwdefaults__)
     return made
@@ -113,7 +113,7 @@ def file_of(family):
 
 
 def blocks(path, names):
-    """Functions and classes at the top of a file whose names match, as syntax trees by name."""
+    """Top-level functions and classes of a file whose names match, as syntax trees by name."""
     for block in re.split(r"^(?=def |class )", path.read_text(), flags=re.M):
         found = re.match(rf"(?:def|class) ({names})\b", block)
         if found:
@@ -122,7 +122,7 @@ def blocks(path, names):
 
 
 def body(tree):
-    """What a function or a class computes, as text: without texts for people and annotations."""
+    """The code of a function or class as text, without docstrings, messages and annotations."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             node.decorator_list, node.name = [], "_"
@@ -136,7 +136,7 @@ def body(tree):
 
 
 def test_every_apply_rotary_pos_emb_is_refused_or_equal():
-    """One file of each pair of codes that transformers has under these two names."""
+    """One file for each distinct pair of code in transformers under these two names."""
     groups = defaultdict(list)
     for path in MODELING:
         found = {n: body(tree) for n, tree in blocks(path, "apply_rotary_pos_emb|rotate_half")}
@@ -158,7 +158,7 @@ def test_every_apply_rotary_pos_emb_is_refused_or_equal():
 
 
 def test_tables_of_angles_have_each_value_twice():
-    """Of the families whose rope is recognized: kw.rope reads the first half of a table."""
+    """For the families whose rope is recognized, because kw.rope reads half of a table."""
     ropes = "apply_rotary_pos_emb|rotate_half"
     own = {name: body(tree) for name, tree in blocks(file_of("llama"), ropes)}
     twice = re.compile(r"torch\.cat\((?:\((\w+), \1\)|\[(\w+), \2\]), dim=-1\)")
@@ -172,7 +172,7 @@ def test_tables_of_angles_have_each_value_twice():
     assert without == []
 
 
-TWICE = {  # how a table's angles come to stand twice
+TWICE = {  # how a table gets each angle twice
     "halves": r"torch\.cat\((?:\((\w+), \1\)|\[(\w+), \2\]), dim=-1\)|\.repeat\(1, 2\)",
     "neighbours": r"repeat_interleave\((?:\w+, )?(?:repeats=)?2, (?:dim=)?-1\)",
 }
@@ -180,7 +180,7 @@ TWICE = {  # how a table's angles come to stand twice
 
 @pytest.mark.long
 def test_tables_of_every_known_rope_have_each_value_twice():
-    """As above, of every function that is known: ours reads half of a table."""
+    """As above, for every known function, because ours reads half of a table."""
     checked, without = 0, []
     for family, cls in patch_families.classes():
         text = Path(importlib.import_module(cls.__module__).__file__).read_text()
@@ -195,7 +195,7 @@ def test_tables_of_every_known_rope_have_each_value_twice():
 
 @pytest.mark.long
 def test_the_page_of_families():
-    """Of the version of transformers that it names."""
+    """For the version of transformers that the page states."""
     text = patch_families.PAGE.read_text()
     (version,) = re.findall(r"from transformers ([\w.]+):", text)
     if version != transformers.__version__:
@@ -205,7 +205,7 @@ def test_the_page_of_families():
 
 @pytest.mark.parametrize("name", ropes.ROPES)
 def test_ropes_do_what_they_stand_for(name):
-    """On each kind of arguments, and where a table has a row for each head: theirs runs."""
+    """For each kind of arguments; if a table has a row per head, the original function runs."""
     family, _, function = name.rpartition(".")
     path = f"transformers.models.{family}.modeling_{family}"
     own, kind = getattr(importlib.import_module(path), function), ropes.ROPES[name]
@@ -216,20 +216,20 @@ def test_ropes_do_what_they_stand_for(name):
     assert tried
     if kind.arguments != "q and k":
         return
-    # a row for each head is not what ours takes: theirs runs
+    # ours does not support a row per head, so the original runs
     q, k, (cos, sin) = *torch.randn(2, 2, 4, 3, WIDE), torch.randn(2, 4, 3, args[2].shape[-1])
     given = (q, k, cos, sin, 0)
     torch.testing.assert_close(ours(*given), own(*given))
 
 
 def test_a_missing_family_is_no_reference(monkeypatch):
-    """Of another version of transformers."""
+    """A family may be missing in another version of transformers."""
     known._reference.cache_clear()
     assert known._reference("llama.NoSuchNorm") is None
     assert known._reference("no_such_family.Norm") is None
 
 
-REFERENCES = {  # a module of each class that is known, and how its kind is named elsewhere
+REFERENCES = {  # a module of each known class, and a pattern of its kind's names in other files
     "llama.LlamaRMSNorm": (lambda: make().model.norm, "RMSNorm"),
     "gemma.GemmaRMSNorm": (lambda: make("Gemma").model.norm, "RMSNorm"),
     "llama.LlamaMLP": (lambda: make().model.layers[0].mlp, "MLP"),
@@ -258,7 +258,7 @@ REFERENCES = {  # a module of each class that is known, and how its kind is name
 
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_every_class_of_a_known_forward_is_refused_or_equal(reference):
-    """One of each code that classes of one forward have beside it."""
+    """One class for each distinct code among classes with the same forward."""
     module, kind = REFERENCES[reference]
     module = module()
     family, _, name = reference.rpartition(".")
@@ -284,13 +284,13 @@ def forward_of(tree):
 
 
 def methods(tree):
-    """All that a class defines but its __init__ and its forward."""
+    """Everything that a class defines, except __init__ and forward."""
     rest = (n for n in tree.body if getattr(n, "name", "") not in ("", "__init__", "forward"))
     return tuple(body(n) for n in rest)
 
 
 def equal(module, new):
-    """Does a module as it is compute what it does with the replacement?"""
+    """Whether a module computes the same with and without the replacement."""
     torch.manual_seed(1)
     if new.what == "residual":
         tables = tuple(torch.randn(1, 5, 4).repeat(1, 1, 2) for _ in range(2))

@@ -1,4 +1,4 @@
-"""kw.patch on small random models: what it replaces, what not and why, and how it is undone."""
+"""kw.patch on small random models: what is replaced, what is not and why, and unpatching."""
 
 import copy
 import io
@@ -159,7 +159,7 @@ def test_a_forward_that_another_patch_replaced_stays():
 
 
 def test_a_class_that_another_patch_put_into_transformers(monkeypatch):
-    """Liger's: what is word for word what stands there now need not compute what stood there."""
+    """Liger's: code equal to the patched class's need not compute what the original did."""
 
     class Norm(modeling_llama.LlamaRMSNorm):
         def forward(self, hidden_states):
@@ -186,7 +186,7 @@ def test_hooks_see_every_module():
     }  # fmt: skip
 
 
-# what is no family of ours, and no model
+# unsupported families, and objects that are not models
 
 
 def test_an_unknown_family_gets_what_is_known_of_it():

@@ -1,4 +1,4 @@
-"""kw.patch tries what it would replace: a wrong replacement is found and left out."""
+"""kw.patch tests its replacements: a wrong one is detected and not used."""
 
 import re
 
@@ -98,7 +98,7 @@ class WrongBlock(modeling_gpt2.GPT2Block):
 def test_what_is_taken_for_a_known_forward_is_seen_to_be_another(
     family, name, wrong, reference, monkeypatch
 ):
-    """Recognition by code is led to believe that the wrong forward is the reference's."""
+    """Recognition by code is made to accept the wrong forward as the reference's."""
     model = make(family)
     module = model.get_submodule(name)
     assert not trial.refusal(module, known._known(module))

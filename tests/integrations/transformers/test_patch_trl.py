@@ -1,4 +1,4 @@
-"""TRL's trainers on a patched model: their head computes by our operators."""
+"""TRL's trainers on a patched model: their head uses our operators."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def reference(hidden, weight, bias, targets, temperature, cap, scale):
 @pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
 @pytest.mark.parametrize("used", ["scores", "entropy", "scores and entropy"])
 def test_scores_and_their_gradients(used, bias, cap, monkeypatch):
-    """Some tokens at a time; each token's score may have another gradient."""
+    """Computed for some tokens at a time; each token's score may have a different gradient."""
     draw = torch.Generator().manual_seed(0)
 
     def random(*shape):

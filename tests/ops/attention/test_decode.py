@@ -51,6 +51,27 @@ def test_a_cache_of_every_layer_is_sliced():
     assert torch.equal(kv[1, 0, 1, :, 31], k[1]) and not kv[[0, 2]].any()
 
 
+def test_split_keys_end_with_the_new_token():
+    """Lengths around tiles; what lies behind them is NaN, and stays."""
+    lengths = torch.tensor([0, 15, 16, 63, 200], device=DEVICE)
+    b, h, g, s, d = 5, 9, 1, 201, 16
+    q, k, v, *caches = (randn(*shape, dtype=torch.bfloat16, seed=i) for i, shape in enumerate(
+        ((b, h, d), (b, g, d), (b, g, d), (b, g, s, d), (b, g, s, d))))  # fmt: skip
+    for i, n in enumerate(lengths):
+        for cache in caches:
+            cache[i, :, n:] = torch.nan
+    args = {"q": q, "k": k, "v": v, "k_cache": caches[0], "v_cache": caches[1],
+            "lengths": lengths, "scale": 0.4}  # fmt: skip
+    before = [c.clone() for c in caches]
+    y = launcher(LADDER, args, "cuda_split_mma")(*args.values())
+    wide = {n: t.double() if n != "lengths" and n != "scale" else t for n, t in args.items()}
+    wide |= {"k_cache": before[0].double(), "v_cache": before[1].double()}
+    torch.testing.assert_close(y.double(), LADDER.operator.reference(**wide), rtol=8e-3, atol=4e-3)
+    for new, cache, old in zip((k, v), caches, before, strict=True):
+        old[torch.arange(b), :, lengths] = new
+        assert torch.equal(cache.nan_to_num(7), old.nan_to_num(7))
+
+
 @pytest.mark.parametrize(
     ("shape", "g", "s", "size"),
     [((1, 12, 64), 12, 1024, 8), ((16, 12, 64), 12, 1024, 2), ((64, 32, 128), 8, 8192, 1),

@@ -8,7 +8,9 @@ import torch.nn.functional as F
 
 import kernelwright as kw
 from kernelwright.contract import H200
-from kernelwright.ops.attention.paged import heuristics
+from kernelwright.dispatch import launcher
+from kernelwright.ops.attention import _split_keys
+from kernelwright.ops.attention.paged import LADDER, heuristics, spec
 from support.publics import DEVICE, randn
 
 
@@ -108,3 +110,59 @@ def test_splits_fill_the_machine_and_no_more():
     assert heuristics.splits_of(H200, config, 10_000, 8192) == 1
     assert heuristics.splits_of(H200, config, 1, 64) == 1
     assert heuristics.splits_of(H200, config, 1, 2**20) <= heuristics.MOST_SPLITS
+
+
+def split_mma(*args):
+    """(y, lse) of cuda_split_mma."""
+    names = ("q", "k", "v", "table", "lengths", "scale", "k_scale", "v_scale")
+    return launcher(LADDER, dict(zip(names, args, strict=True)), "cuda_split_mma")(*args)
+
+
+def test_split_keys_end_where_a_sequence_ends():
+    """20 query heads to a head of the cache, pages of three tiles, heads of other sizes in keys and
+    values; lengths around tiles. A query's range is float32's."""
+    lengths, page, hk = [0, 1, 15, 16, 17, 130], 48, 2
+    draw = random.Random(5)
+    k, v = (randn(40, page, hk, n, seed=n).to(torch.float8_e4m3fn) for n in (32, 48))
+    table = torch.tensor(draw.sample(range(40), 18), dtype=torch.int32, device=DEVICE).view(6, 3)
+    seq = torch.tensor(lengths, dtype=torch.int32, device=DEVICE)
+    q = randn(6, 40, 32, dtype=torch.bfloat16, seed=1)
+    want = spec.reference(q.double(), k, v, table, seq, 0.2, 1.5, 0.5)
+    for b, n in enumerate(lengths):  # whatever follows is not read
+        for cache in (k, v):
+            behind = cache.view(torch.uint8)[table[b].long()].flatten(0, 1)
+            behind[n:] = 0x7F
+            cache.view(torch.uint8)[table[b].long()] = behind.unflatten(0, (3, page))
+        table[b, -(-n // page) :] = 2**30
+    y, lse = split_mma(q, k, v, table, seq, 0.2, 1.5, 0.5)
+    torch.testing.assert_close(y.double(), want[0], rtol=8e-3, atol=4e-3)
+    torch.testing.assert_close(lse.double(), want[1], rtol=1e-5, atol=1e-5)
+    for power in (90.0, -60.0):
+        again = split_mma(q * 2.0**power, k, v, table, seq, 0.2 * 2.0**-power, 1.5, 0.5)
+        assert torch.equal(y, again[0]) and torch.equal(lse, again[1])
+
+
+@pytest.mark.parametrize("kind", spec.CACHES.values())
+def test_every_8_bit_element_is_exact(kind):
+    """Sequences of one token, whose elements are all that there are: y is its value, and the score
+    of a query of one 1 is an element of its key."""
+    every = torch.arange(256, dtype=torch.uint8, device=DEVICE).view(1, 1, 1, 256)
+    page = every.repeat(1, 16, 1, 1).view(kind)
+    q = torch.eye(256, dtype=torch.float16, device=DEVICE).view(32, 8, 256)
+    table, seq = (torch.full(n, i, dtype=torch.int32, device=DEVICE)
+                  for i, n in enumerate([(32, 1), (32,)]))  # fmt: skip
+    finite = page.float().nan_to_num(0.0, 0.0, 0.0).to(kind)
+    y, _ = split_mma(q, finite, page, table, seq, 1.0, 1.0, 1.0)
+    value = page[0, 0, 0].half()
+    assert torch.equal(y.isnan(), value.isnan().expand_as(y))
+    assert torch.equal(y.nan_to_num(7), value.nan_to_num(7).expand_as(y))
+    _, lse = split_mma(q, finite, finite, table, seq, 1.0, 1.0, 1.0)
+    torch.testing.assert_close(lse.flatten(), finite[0, 0, 0].float(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("items", "tokens", "splits"),
+    [(128, 8192, 2), (8, 8192, 32), (512, 8192, 1), (1, 16, 1), (1, 2**20, 64), (264, 100, 1)],
+)
+def test_splits_take_whole_turns_of_the_gpu(items, tokens, splits):
+    assert _split_keys.splits_of(2 * H200.sms, items, tokens, 64) == splits

@@ -36,7 +36,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def benched():
-    """A bench of softmax on a small case: two PyTorch rungs, a wrong one, one that raises."""
+    """A bench of softmax on a small case: two PyTorch rungs, a wrong one, and one that raises."""
     whole = ladder("softmax")
     manual, native = whole.rung("manual"), whole.rung("native")
     wrong = replace(native, name="wrong", entry="torch_rungs:native", serves=False)
@@ -150,7 +150,7 @@ def test_a_case_that_does_not_fit_memory_is_skipped():
 
 
 def test_a_case_too_small_to_leave_a_gpus_cache_is_skipped(monkeypatch):
-    """Tens of thousands of sets would be drawn and captured, for each rung anew."""
+    """Tens of thousands of sets would be drawn and captured for each rung."""
     monkeypatch.setattr(workload, "gpu_of", lambda device: H200)
     monkeypatch.setattr(workload, "gpu_facts", lambda index: SimpleNamespace(memory=1 << 37))
     monkeypatch.setattr(clock, "last_level_cache", lambda device: H200.l2_bytes)
@@ -221,7 +221,7 @@ def test_workspace_is_what_a_call_holds_beyond_its_results():
     "name", ["rms_norm", "layer_norm", "add_rms_norm", "cross_entropy", "embedding", "rope"]
 )
 def test_host_cost_of_what_its_public_function_takes_otherwise(name):
-    """And gradients only of arguments that have one, of all results that have one."""
+    """With gradients only of the arguments, and from all results, that have one."""
     lad = ladder(name)
     first = next(c for c in lad.operator.cases if 0 < c.numel < 2**12 and c.dtype == torch.float32)
     found = host_time.host_records(lad, first, CPU, "run")

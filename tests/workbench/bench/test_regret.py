@@ -111,7 +111,7 @@ def test_the_summary_is_of_ratios_to_the_best():
 
 
 def test_the_distribution_of_ratios():
-    """Of 1.00 to 1.39 the nearest rank, whatever the order of the cases."""
+    """The nearest rank among 1.00 to 1.39, in any order of the cases."""
     rows = [
         Sampled("a", str(i), "odd", "x", "", 100,
                 {"dispatched": 100.0 + i, "torch": 50.0, "rung:x": 100.0}, "torch", 2 + i / 50)

@@ -1,4 +1,4 @@
-"""Roofs: what a machine can move at best, measured by kernels of their own."""
+"""Roofs: the machine's maximum rates, measured by dedicated kernels."""
 
 from __future__ import annotations
 

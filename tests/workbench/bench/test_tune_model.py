@@ -1,4 +1,4 @@
-"""kw.tune: which calls of a model are recorded, what is timed on them, and what it changes."""
+"""kw.tune: which calls of a model are recorded and timed, and which choices change."""
 
 import importlib
 import json
@@ -73,7 +73,7 @@ def test_other_shapes_strides_and_values_are_other_calls():
                 kw.softmax(t, -1)
             kw.softmax(x, 0)
             with kw.use(softmax="manual"):
-                kw.softmax(x[:2], -1)  # the user has chosen
+                kw.softmax(x[:2], -1)  # the user has selected a rung
 
     x = randn(5, 6)
     calls = {c.name: c for c in model_calls.recorded(Softmaxes(), x)}
@@ -150,8 +150,8 @@ def test_what_is_right_is_timed_and_what_is_not_says_why(monkeypatch):
 
 @pytest.fixture
 def on_an_h200(monkeypatch, tmp_path):
-    """Selection as on an H200, with a cache folder of its own; `_timed` is the test's."""
-    facts = importlib.import_module("kernelwright.machine.facts")  # a function has its name too
+    """Selection as on an H200, with a separate cache folder; the test replaces `_timed`."""
+    facts = importlib.import_module("kernelwright.machine.facts")  # a function has the same name
     monkeypatch.setattr(facts, "_gpu", lambda index: H200)
     monkeypatch.setattr(selection.availability, "missing", lambda *_: None)
     made = Settings(tmp_path, None, None)
@@ -165,7 +165,7 @@ def on_an_h200(monkeypatch, tmp_path):
 
 
 def test_the_fastest_is_dispatched_from_then_on(on_an_h200, monkeypatch):
-    """Those that take most time first, until the budget is spent; what was timed is not again."""
+    """The most expensive calls first, until the budget is spent; timed calls are not repeated."""
     cuda = torch.device("cuda", 0)
     calls = [softmax_call(rows, cuda) for rows in (4, 300, 20000)]
     first = tune_model.dispatched(calls[0])
@@ -254,7 +254,7 @@ def test_calls_are_selected_anew_after_a_table_has_changed(binds):
 
 
 def test_what_is_looked_up_in_c_is_selected_anew(binds, monkeypatch):
-    """As on a GPU: tensors.c has functions of calls in a dictionary of its own."""
+    """As on a GPU, where tensors.c has its own dictionary of bound functions."""
     monkeypatch.setattr(binding.tensors, "in_c", lambda: True)
     run, users = binding.LaunchCache(SOFTMAX), lambda: None
     user = types.FunctionType(users.__code__, {})
@@ -270,7 +270,7 @@ def test_what_is_looked_up_in_c_is_selected_anew(binds, monkeypatch):
 
 
 def test_functions_without_a_ladder_are_no_calls():
-    """The gradient of a grouped product's matrices is one."""
+    """For example the gradient of a grouped product's matrices."""
 
     class Grouped(nn.Module):
         def __init__(self):

@@ -22,7 +22,7 @@ here_it_compiles = pytest.mark.skipif(
 
 
 def session(name, *commands):
-    """What a session prints when these are typed, prompts included."""
+    """The output of a session with these commands, including prompts."""
     done = subprocess.run(
         [sys.executable, "-m", "kernelwright.cli", "debug", name],
         input="\n".join(commands) + "\n",

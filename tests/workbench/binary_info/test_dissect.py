@@ -1,4 +1,4 @@
-"""dissect: what accesses with a known cost come to, what is recorded, and what a GPU counted."""
+"""dissect: accesses with a known cost, the record, and the comparison with a GPU's counters."""
 
 import json
 import os
@@ -57,7 +57,7 @@ COSTS = {
     "turns": [("load", "x", 4, 32, 16, 0, 0), ("store", "y", 1, 32, 4, 0, 0)],
     "leaves": [("load", "x", 1, 16, 2, 0, 0), ("store", "y", 1, 16, 2, 0, 0)],
 }
-#: kernel: how often its lanes part.
+#: kernel: how often its lanes diverge.
 PARTED = {"coalesced": 0, "selects": 0, "halves": 1, "rounds": 3, "turns": 4, "leaves": 1}
 
 
@@ -121,7 +121,7 @@ def test_lines_are_the_sources_and_vectors_are_one_access(patterns):
 
 
 def test_distinct_sectors_are_counted_once():
-    # `rounds` asks for the same sectors again and again
+    # `rounds` requests the same sectors repeatedly
     memory = {m.name: m for m in _dissected("rounds").memory}
     assert (memory["x"].sectors_read, memory["y"].sectors_written) == (4, 4)
 
@@ -185,7 +185,7 @@ def test_a_record_survives_its_file(tmp_path):
     assert dissect.load(tmp_path) == tuple(sorted(kept, key=lambda d: (d.operator, d.rung, d.case)))
 
 
-# ---- beside a GPU
+# ---- compared with a GPU
 
 
 def test_every_difference_from_the_gpus_counters_is_explained():

@@ -1,4 +1,4 @@
-"""compare: verdicts and exit codes, what its names stand for, and the recipe of docs/ci.md."""
+"""compare: verdicts and exit codes, the meaning of names, and the workflow in docs/ci.md."""
 
 import io
 import json
@@ -27,7 +27,7 @@ from kernelwright.workbench.compare import compare, git_version, operands
 GPU = torch.cuda.is_available()
 DOCS = Path(kernelwright.__file__).parents[2] / "docs"
 CASE = "33001-f32-approximate=none"
-# a GPU times no case of which thousands fit in its cache
+# a GPU cannot time cases of which thousands fit in its cache
 SMALL = "4096x768-f32-dim=-1" if GPU else "4x1000-f32-dim=-1"
 
 
@@ -71,7 +71,7 @@ def test_samples_are_judged_as_b_against_a():
 
 
 def test_a_control_that_wavers_says_nothing():
-    """What differs by less than twice the noise is the same only where the noise is small."""
+    """A difference of less than twice the noise is "same" only if the noise is small."""
     a = [100.0] * 16
     wild = [84.0 + i % 5 for i in range(16)]
     b = [x * 1.15 for x in a]
@@ -81,7 +81,7 @@ def test_a_control_that_wavers_says_nothing():
 
 
 class Counted(TorchDispatchMode):
-    """A clock that no other process disturbs: an operator is a microsecond."""
+    """A deterministic clock: each operator takes one microsecond."""
 
     def __init__(self):
         super().__init__()
@@ -93,7 +93,7 @@ class Counted(TorchDispatchMode):
 
 
 def counted(candidates, device, rule=None):
-    """Stands for machine.clock.measure."""
+    """Replaces machine.clock.measure."""
     times = {}
     for k, candidate in enumerate(candidates):
         with Counted() as found:
@@ -285,7 +285,7 @@ def test_commits_are_timed_in_one_process(history):
     changed, results, modules, proven = done.stdout.splitlines()
     count, same = proven.split()
     assert int(count) > 100 and same == "True", "what is proven there serves from there"
-    assert changed == "['softmax']"  # of softmax.backward, in the same file, nothing has changed
+    assert changed == "['softmax']"  # softmax.backward, in the same file, has not changed
     slower, faster = json.loads(results)
     assert (slower["verdict"], slower["exit"]) == ("slower", 1)
     assert (faster["verdict"], faster["exit"]) == ("faster", 0)
@@ -334,13 +334,13 @@ def test_the_command(capfd):
 
 
 def commands(text):
-    """Every kernelwright command of a text, as words; variables stand as they are."""
+    """Every kernelwright command in a text, as words; variables are not replaced."""
     found = re.findall(r"(?:^|\s|`)(?:\.venv/bin/)?kernelwright ([a-z][^\n`>|]*)", text)
     return [shlex.split(line, comments=True) for line in found]
 
 
 def parse(words):
-    """The command's own parser: raises where the command or an option is not there."""
+    """Parse with the command's own parser; raises if a command or an option does not exist."""
     group = typer.main.get_command(cli.app)
     name, *rest = words
     assert name in group.commands, f"there is no command {name}"

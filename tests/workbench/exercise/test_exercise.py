@@ -1,6 +1,6 @@
-"""Exercises: as written not done, right with the rung's own bodies, wrong with likely mistakes.
+"""Exercises: unfinished as written, right with the rung's bodies, wrong with likely mistakes.
 
-Those of the library's rungs; test_practice.py has the others."""
+This file tests the exercises on the library's rungs; test_practice.py tests the others."""
 
 import io
 import json
@@ -67,17 +67,17 @@ MISTAKES = {
     ),
     "sum.cuda_last_block": ("i < gridDim.x; i += BLOCK", "i + 1 < gridDim.x; i += BLOCK", "be "),
 }
-#: Of these, such as a GPU may get right.
+#: Those that may give right results on a GPU.
 FORGIVEN = (
     "gelu.numba_thread", "sum.numba_block", "sum.cuda_interleaved", "sum.cuda_sequential",
     "softmax.numba_block",
 )  # fmt: skip
-#: Clues that the text of such a mistake gives.
+#: The clues for each of these mistakes.
 CLUES = {
     "gelu.triton_block": "tl.store without mask=",
     "sum.numba_block": "cuda.syncthreads() where the rung has",
 }
-#: What the emulator's checks say of such a mistake.
+#: The findings of the emulator's checks for each of these mistakes.
 FINDINGS = {
     "gelu.cuda_thread": "bounds: gelu_cuda_thread.cu:",
     "sum.cuda_sequential": "races: sum_cuda_sequential.cu:",
@@ -98,7 +98,7 @@ def run_here(of):
 
 
 def few(case):
-    """Enough to see every part of a kernel: an odd row, several rows, rows of several blocks."""
+    """Enough to run every part of a kernel: an odd row, several rows, rows of several blocks."""
     plain = case.values == "normal" and case.layout == "contiguous" and case.dtype == torch.float32
     return plain and case.shape in ((7,), (5, 33), (4, 1000))
 
@@ -129,7 +129,7 @@ def test_as_written_it_is_not_done(name, tmp_path):
     assert not any(hint in " ".join(text.split()) for hint in of.exercise.hints)
     assert f"kernelwright exercise {name} --check" in text
     assert max(map(len, text.splitlines())) <= 100
-    for task in of.exercise.tasks:  # what stays is all that stays
+    for task in of.exercise.tasks:  # the body itself must not remain
         real = files.body(of, of.path.read_text(), task.function)
         assert real.strip() not in text
 
@@ -202,7 +202,7 @@ def test_every_barrier_is_missed(name, which, tmp_path):
 
 @pytest.mark.long
 def test_what_a_gpu_forgives_is_judged_without_it(tmp_path, monkeypatch):
-    """A check that finds nothing on a GPU is done again where threads take turns."""
+    """A check that finds nothing on a GPU is repeated in the emulator or simulator."""
     name = "sum.cuda_sequential"
     of, path = written(name, tmp_path)
     barrier = list(BARRIER.finditer(path.read_text()))[-1]
@@ -272,7 +272,7 @@ def test_where_results_differ():
 
 @pytest.mark.long
 def test_the_learners_way(tmp_path, capfd, monkeypatch):
-    """From the list to a solved exercise; each command says what to type next."""
+    """From the list to a solved exercise; each command prints the next command."""
     monkeypatch.chdir(tmp_path)
     name = "gelu.numba_thread"
 

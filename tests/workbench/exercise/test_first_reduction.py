@@ -13,7 +13,7 @@ from kernelwright.workbench.exercise import check as checking
 from kernelwright.workbench.exercise import exercise, files
 
 PAGE = (exercise.DOC.parent / "first_reduction.md").read_text()
-#: (body, what the check says of it): a block of code, and the indented lines that begin with an
+#: (body, the check's output): a code block, and the following indented lines that begin with an
 #: outcome.
 STEPS = re.findall(
     r"```cuda\n(.*?)```.*?\n((?:    (?:right|wrong)  [^\n]*\n)(?:    [^\n]*\n)*)", PAGE, re.S
@@ -42,12 +42,12 @@ def test_each_step_says_what_the_page_shows(step, tmp_path):
     printed = " ".join(out.getvalue().split())
     for line in said.splitlines():
         line = " ".join(line.split())
-        if re.match("allocations|bounds|races", line):  # which thread comes first may vary
+        if re.match("allocations|bounds|races", line):  # the order of the threads may vary
             assert _numberless(line) in _numberless(printed), out.getvalue()
         else:
             assert line in printed, out.getvalue()
 
 
 def _numberless(text):
-    """Without numbers, except those of lines."""
+    """The text without numbers, except line numbers."""
     return re.sub(r"(?<!:)\b\d+", "N", text)

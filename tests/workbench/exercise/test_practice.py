@@ -1,5 +1,5 @@
-"""Exercises of practice: each solution is right, each fault is named with its line, another
-algorithm passes, and a wrong one fails with a message that says why."""
+"""Exercises of practice: each solution is right, each fault is reported with its line, another
+algorithm passes, and a wrong one fails with a message that states the reason."""
 
 import re
 
@@ -58,7 +58,7 @@ def test_the_solution_is_right_and_meets_the_targets(name, tmp_path):
     assert [c.met for c in found.counts] == [True] * len(of.exercise.targets), found.counts
 
 
-#: What the check says of each planted fault, and the text of the line that it names.
+#: The check's message for each planted fault, and the text of the reported line.
 SAID = {
     "fault.vector_add": ("bounds: ", "c[i] = a[i] + b[i]"),
     "fault.row_sum": ("divergence: ", "__syncthreads();"),
@@ -86,7 +86,7 @@ def test_a_planted_fault_is_named_with_its_line(name, tmp_path):
     assert text in files.text(of).splitlines()[line - 1]
 
 
-#: Right, by another algorithm: (exercise, body, the targets that it misses).
+#: Right with another algorithm: (exercise, body, the targets that it misses).
 OTHERS = (
     ("vector_add.cuda_thread", """
   const long long step = (long long)gridDim.x * blockDim.x;
@@ -178,7 +178,7 @@ def test_another_algorithm_is_right(name, body, misses, tmp_path):
     assert tuple(c.unit for c in found.counts if not c.met) == misses, found.counts
 
 
-#: Wrong: (exercise, body, what the check says).
+#: Wrong: (exercise, body, the check's message).
 WRONG = (
     ("vector_add.numba_thread", """
     i = cuda.grid(1)

@@ -1,5 +1,5 @@
-"""The projects that `kernelwright extension` writes, as far as they go without nvcc: their C++ is
-compiled for its types, their Python runs, and what cannot be written is refused by name."""
+"""The projects that `kernelwright extension` writes, tested without nvcc: their C++ is compiled for
+its types, their Python runs, and unsupported rungs are rejected with the reason."""
 
 import importlib
 import json
@@ -37,7 +37,7 @@ def written(name, into, style="load", **how):
 
 @pytest.fixture(params=RUNGS)
 def folder(request, tmp_path):
-    """A project that serves one small case."""
+    """A project that supports one small case."""
     operator, _, rung = request.param.rpartition(".")
     found = ladder(operator)
     takes = partial(project.takes, found, found.rung(rung))
@@ -63,7 +63,7 @@ def test_the_cpp_has_the_types_that_pytorch_and_cuda_have(name, file, tmp_path):
     except ToolchainError:
         pytest.skip("no NVRTC on this machine")
     folder = written(name, tmp_path / "project")
-    # a build of PyTorch for CPUs lacks this header, which is made when CUDA is found
+    # PyTorch's CPU builds lack this header, which is generated for CUDA builds
     (tmp_path / "c10/cuda/impl").mkdir(parents=True)
     (tmp_path / "c10/cuda/impl/cuda_cmake_macros.h").touch()
     of_torch = Path(torch.__file__).parent / "include"
@@ -75,7 +75,7 @@ def test_the_cpp_has_the_types_that_pytorch_and_cuda_have(name, file, tmp_path):
 
 
 def test_cases_are_drawn_and_judged(folder, monkeypatch):
-    """Without the extension: PyTorch's own operator is right, and another result is not."""
+    """Tested without the extension: PyTorch's own operator is right, another result is not."""
     (folder / "__init__.py").write_text("")
     monkeypatch.syspath_prepend(folder.parent)
     cases = importlib.import_module(f"{folder.name}.cases")

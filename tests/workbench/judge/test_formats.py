@@ -1,4 +1,4 @@
-"""Problems and solutions as other collections state them."""
+"""Problems and solutions in the formats of other collections."""
 
 import pytest
 

@@ -112,11 +112,11 @@ def test_the_smallest_failing_case_is_said(box):
     assert verdict.smallest.case == SMALL and len(verdict.failures) == 3
 
 
-# apart
+# isolation
 
 
 def test_what_is_compiled_is_judged_compiled():
-    """Neither the judge's own modes nor many shapes turn torch.compile off."""
+    """Neither the judge's own modes nor many shapes disable torch.compile."""
     subject = subject_of("softmax")
     plain = [c.id for c in subject.operator.cases if c.use == "verify" and c.values == "normal"]
     few = [c for c in plain if c.endswith("dim=-1") and not c.startswith("0-")][:10]
@@ -135,7 +135,7 @@ def test_what_is_compiled_is_judged_compiled():
         ("hangs", Limits(call_s=0.5), "took longer than its time limit"),
         ("crashes", QUICK, "ended by SIGABRT"),
         ("eats_memory", Limits(memory=1 << 29), "took more than its 512 MiB of memory"),
-        # it writes into every file that the process has: of the driver's too, where there is one
+        # it writes to every open file of the process, including the driver's
         ("answers_nonsense", QUICK, "" if GPU else "cannot be read"),
     ],
 )
@@ -203,7 +203,7 @@ def test_blocks_of_the_arena_move_on_and_come_back():
     assert second.storage_offset() == first.storage_offset() + 128
     arena.release(mine)
     third = arena.empty(128, torch.float32, [])
-    assert third.storage_offset() == 256  # not at once where another was
+    assert third.storage_offset() == 256  # the previous address is not reused at once
     with pytest.raises(MemoryError, match="used up"):
         arena.empty(4096, torch.float32, [])
     arena.close()
@@ -277,7 +277,7 @@ def test_the_command_line(capfd, tmp_path):
 
 
 def test_the_command_that_is_shown_gives_the_same_verdict(capfd, tmp_path):
-    """Pasted into a shell, with names that a shell would take apart."""
+    """The command is run in a shell, with names that a shell would split."""
     copy = tmp_path / "my kernels.py"
     copy.write_text(USER.read_text())
     asked = ["judge", f"{copy}:forgets_the_sum", "--as", "softmax.backward", "--nondeterministic"]
@@ -340,7 +340,7 @@ def test_a_fusion_is_worth_what_the_operators_move(box):
 
 
 def test_kernels_are_found_beside_proxies_of_what_is_gone():
-    """torch.compile leaves such proxies behind."""
+    """torch.compile leaves such proxies."""
     gone = weakref.proxy(torch.empty(0))
     with pytest.raises(ReferenceError):
         isinstance(gone, int)

@@ -1,4 +1,4 @@
-"""What a verdict rests on, and what kind of failure it is headlined by."""
+"""The evidence for a verdict, and the kind of failure that is reported first."""
 
 import pytest
 import torch
@@ -105,7 +105,7 @@ def test_a_refusal_after_the_first_call_is_wrong(box):
 
 
 def test_a_refused_shape_between_two_calls_is_no_refusal_of_theirs(box):
-    """The other shape that is called in between is one that the kernel takes."""
+    """The other shape that is called in between is one that the kernel accepts."""
     found = judged("narrow", box, cases=(SMALL, "4x1000-f32-dim=-1"))
     assert (found.outcome, len(found.refused)) == ("right", 1), found.smallest
 
@@ -141,7 +141,7 @@ def test_the_worst_kind_comes_first(box):
 
 
 def test_a_kernel_that_is_wrong_after_forty_calls_of_a_shape(box):
-    """As docs/judge.md says: a shape that occurs in four layouts is called more than 40 times."""
+    """As docs/judge.md states, a shape with four layouts is called more than 40 times."""
     cases = [f"6x40-f32-dim=-1-{x}" for x in ("sliced", "permuted", "offset", "expanded")]
     found = judged("WrongAfterFortyCalls", box, make=True, cases=cases)
     before = 0 if here().type == "cuda" else 2  # the checks that need a GPU call more often

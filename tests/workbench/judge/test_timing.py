@@ -26,8 +26,8 @@ def box():
 
 
 def timed(name, box, monkeypatch, sets=4, shape=(32, 768)):
-    """(the guest, its row) after it has been timed beside PyTorch's softmax; small enough for one
-    thread, since several wait for each other on a machine that is busy."""
+    """(the guest, its row) after it has been timed with PyTorch's softmax; small enough for one
+    thread, because several threads wait for each other on a busy machine."""
     monkeypatch.setattr(clock, "rotations", lambda *_: sets)
     shown = case(shape, torch.float32, use="bench", dim=-1)
     subject = only_native(shown)
@@ -70,7 +70,7 @@ no_gpu = pytest.mark.skipif(GPU, reason="stands in for a GPU, of which there is 
     ],
 )
 def test_every_call_that_a_graph_holds_computes(name, check, monkeypatch):
-    """Sixty sets, as on an H200: the first calls are recorded as they should be."""
+    """Sixty sets, as on an H200; the first calls are recorded correctly."""
     with FakeBox(monkeypatch) as box:
         guest, row = timed(name, box, monkeypatch, sets=60, shape=(64, 1024))
         assert guest.uncaptured == ""
@@ -92,7 +92,7 @@ def test_an_answer_before_the_work_is_done_is_found():
     def guest(repeat_s):
         def ask(do, times):
             time.sleep(0.02 if do == "clock" else repeat_s)
-            return 20_000.0  # what its GPU took, as its events say
+            return 20_000.0  # the GPU's time according to its events
 
         place = SimpleNamespace(box=SimpleNamespace(process=SimpleNamespace(ask=ask)))
         made = timing.Timed("fn", place, None, seed=0)
@@ -119,7 +119,7 @@ def test_up_to_four_cases_are_timed():
 
 
 def test_what_it_refuses_is_not_timed(box):
-    """A kernel of float32 is timed on float32, not refused on the case that comes first."""
+    """A float32 kernel is timed on float32, although it rejects the first case."""
     verdict = judged("picky", box, cases=(SMALL, "5x33-f16-dim=-1"))
     softmax, cpu = subject_of("softmax"), torch.device("cpu")
     refused = timing.refused(softmax, verdict)
@@ -132,7 +132,7 @@ def test_what_it_refuses_is_not_timed(box):
 
 
 def test_kernels_that_are_no_operators_move_unknown_bytes(monkeypatch):
-    """What load_inline launches: the profiler sees it, PyTorch's dispatcher does not."""
+    """Kernels of load_inline are visible to the profiler, but not to PyTorch's dispatcher."""
     monkeypatch.setattr("kernelwright.workbench.bench.fusion.kernels_seen", lambda call: 5)
     for name in ("reset_peak_memory_stats", "memory_allocated", "max_memory_allocated"):
         monkeypatch.setattr(torch.cuda, name, lambda: 0)
@@ -150,7 +150,7 @@ def test_kernels_that_are_no_operators_move_unknown_bytes(monkeypatch):
 
 
 def test_a_capture_that_fails_says_what_the_kernel_raised(monkeypatch):
-    """Its end fails too, and says only that something failed before."""
+    """The end of the capture fails too, and reports only that something failed before."""
 
     @contextmanager
     def graph(made, pool):

@@ -1,4 +1,4 @@
-"""Every wrong kernel is caught through `judge`, in a process of its own, by the check it names."""
+"""Every wrong kernel is caught by `judge`, in a separate process, by the expected check."""
 
 from dataclasses import replace
 
@@ -15,13 +15,13 @@ from support.paths import FIXTURES
 
 FOLDER = FIXTURES / "wrong"
 GPU = torch.cuda.is_available()
-#: A fake is registered by the operator, not by a user's function.
+#: Fakes are registered by operators, not by users' functions.
 EVERY = [w for w in WRONG + CHEATS if w.check != "fake"]
 
 
 @pytest.fixture(scope="module")
 def box():
-    """One process for all of them: they keep what they saw each for itself."""
+    """One process for all kernels: their states are separate."""
     with Box(here(), limits=Limits(call_s=60)) as made:
         yield made
 
@@ -31,7 +31,7 @@ def judged(wrong, file, box):
     cases = (wrong.case, *(c for c in wider if c.params == wrong.case.params))
     subject = Subject("softmax", replace(wrong.operator, cases=cases), wrong.native)
     target = f"{FOLDER / file}:{wrong.name}"
-    own = None if wrong.check == "arguments only read" else box  # that ends the process
+    own = None if wrong.check == "arguments only read" else box  # that check ends the process
     return judge(
         target, subject, make=True, cases=[wrong.case.id], box=own, strict=True, describe=False
     )
@@ -45,7 +45,7 @@ def test_its_check_catches_it(wrong, box):
     assert (verdict.outcome, verdict.exit_code) == ("wrong", 1), verdict
     check = "layout" if wrong.name == "wrong_strides" else wrong.check
     first = {check, *(["current stream"] if GPU and wrong.check == "fresh data" else [])}
-    assert verdict.smallest.check in first, verdict.smallest  # on a GPU that check comes before
+    assert verdict.smallest.check in first, verdict.smallest  # on a GPU that check runs first
     assert verdict.smallest.command.endswith(f"--case {wrong.case.id} --seed {verdict.seed}")
 
 

@@ -1,5 +1,5 @@
-"""The lessons: their pages are what a run gives, their answers are the run's, and a wrong answer is
-told from a right one."""
+"""The lessons: their pages equal the output of a run, the answers come from the run, and wrong
+answers are distinguished from right ones."""
 
 import json
 import re

@@ -31,7 +31,7 @@ def test_operators_are_those_of_the_model_and_of_their_gradients(traced):
     for name in ("linear", "add_layer_norm", "gelu_after_linear", "linear_cross_entropy"):
         assert {name, f"{name}.backward"} <= found.keys()
     kernels = {(r.kernel, r.operator): r.count for r in traced.rows()}
-    assert kernels["aten::addmm", "linear"] == 12  # with a bias: three of each layer
+    assert kernels["aten::addmm", "linear"] == 12  # with a bias: three per layer
     assert kernels["aten::native_layer_norm", "add_layer_norm"] == 9
     assert kernels["aten::native_layer_norm_backward", "add_layer_norm.backward"] == 9
     whole = sum(r.us for r in traced.operators())
@@ -131,7 +131,7 @@ CSV = """==PROF== Connected
 
 
 def installed(folder: Path, text: str, code: int, monkeypatch) -> None:
-    """A program of ncu's name that prints a text."""
+    """A program named ncu that prints a text."""
     (folder / "answer").write_text(text)
     script = folder / "ncu"
     script.write_text(f"#!/bin/sh\ncat {folder / 'answer'}\nexit {code}\n")

@@ -1,4 +1,4 @@
-"""Records on disk: what is cut short or overwritten is an error that names file and line."""
+"""Records on disk: truncated or overwritten data is an error that names file and line."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ H200 = "nvidia-h200"
 
 @pytest.fixture
 def shipped(tmp_path, monkeypatch):
-    """A copy of the shipped records of two operators, and of what a run writes whole."""
+    """A copy of the shipped records of two operators, and of the files that a run rewrites."""
     folder = tmp_path / "shipped"
     for pattern in ("softmax*.jsonl", "sum.jsonl", "runs.jsonl", "*.json"):
         for path in (records.ROOT / H200).glob(pattern):
@@ -39,7 +39,7 @@ def shipped(tmp_path, monkeypatch):
 
 
 def cut(path, line, column):
-    """End a file behind a column of a line."""
+    """Truncate a file after a column of a line."""
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[: line - 1]) + lines[line - 1][:column])
 

@@ -1,4 +1,4 @@
-"""What runs of the tests came to: counted, kept by commit, merged and shown by `ledger`."""
+"""Results of runs of the tests: counted, stored by commit, merged and shown by `ledger`."""
 
 import re
 from dataclasses import replace
@@ -71,7 +71,7 @@ def test_a_ledger_says_that_no_gpu_ran_the_tests(tmp_path):
     assert "No run of the tests on a GPU." in shown(results.ledger(ledger.ledger(tmp_path)))
 
 
-# what a run comes to
+# the result of a run
 
 
 def report(name, outcome, when="call", why=""):

@@ -1,4 +1,4 @@
-"""A report of made-up records, made once for each module of tests."""
+"""A report of made-up records, made once per test module."""
 
 import pytest
 

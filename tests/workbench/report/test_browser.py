@@ -81,7 +81,7 @@ frame.addEventListener("load", async () => {
 
 
 def browse(folder, page, width):
-    """(what the probe found, lines on the console) of a page in a window of some width."""
+    """(the probe's findings, lines on the console) for a page in a window of some width."""
     (folder / "report.html").write_text(page, encoding="utf-8")
     (folder / "probe.html").write_text(PROBE.replace("WIDTH", str(width)), encoding="utf-8")
     done = subprocess.run(
@@ -143,7 +143,7 @@ def test_axe_finds_nothing(page, tmp_path, scheme):
 
 @needs_browser
 def test_the_browser_test_can_fail(page, tmp_path):
-    """Neither a script that the policy forbids nor a wide page passes."""
+    """The test rejects a script that the policy forbids, and a page that is too wide."""
     wide = page.replace("<main>", f"<main><h1>{'x' * 400}</h1><script>1</script>")
     found, console = browse(tmp_path, wide, 390)
     assert found["width"] > 390

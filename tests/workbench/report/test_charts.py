@@ -15,7 +15,7 @@ from tools import readme_tables
 
 
 def colours(scheme):
-    """The colours of charts.css in light or dark."""
+    """The colours of charts.css in light or dark mode."""
     css = (report.TEMPLATES / "charts.css").read_text()
     light, dark = css.split("@media (prefers-color-scheme: dark)")
     return dict(re.findall(r"--([\w]+): (#[0-9a-f]{6})", dark if scheme == "dark" else light))
@@ -49,8 +49,8 @@ def test_each_series_has_a_shape_of_its_own():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_steps_rise_in_the_teaching_sequence(seed):
-    """Times at random: the sequence keeps the ladder's order and its steps do not fall; a longer
-    one does not exist."""
+    """With random times, the sequence keeps the ladder's order, its steps do not fall, and there is
+    no longer one."""
     rng = random.Random(seed)
     lad = ladder("softmax")
     case = next(c.id for c in lad.operator.cases if c.use == "bench")

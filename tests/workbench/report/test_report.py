@@ -1,4 +1,4 @@
-"""The report: what is on the page, and what may not be."""
+"""The report: what the page must contain, and what it must not."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Running rungs under NVIDIA's tools: what is announced, and how what the tools say is read."""
+"""Running rungs under NVIDIA's tools: announcements of calls, and parsing of the output."""
 
 import json
 import subprocess

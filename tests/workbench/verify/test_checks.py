@@ -1,5 +1,5 @@
-"""The emulator's checks: each planted fault found by its check, with lines and threads; silence
-where nothing is wrong; `verify --check`; and barriers deleted from shipped rungs."""
+"""The emulator's checks: each planted fault is found by its check, with lines and threads; no false
+findings; `verify --check`; and barriers deleted from shipped rungs."""
 
 import io
 import json
@@ -126,7 +126,7 @@ def test_what_cannot_be_asked(capfd, arguments, says):
 
 @cpu
 def test_a_rung_with_a_fault_is_found_recorded_and_shown(monkeypatch, tmp_path, capfd):
-    """sum.cuda_last_warp as the tutorials wrote it: without its first __syncwarp."""
+    """sum.cuda_last_warp as in old tutorials, without its first __syncwarp."""
     lad = ladder("sum")
     rung = lad.rung("cuda_last_warp")
     source = lad.folder / "cuda_last_warp.cu"
@@ -163,7 +163,7 @@ def test_a_rung_with_a_fault_is_found_recorded_and_shown(monkeypatch, tmp_path, 
 
 @cpu
 def test_unwritten_shared_memory_counts_where_it_reaches_a_result(monkeypatch):
-    """softmax.backward.cuda_block reads past the row's end what it then drops."""
+    """softmax.backward.cuda_block reads values past the row's end and then discards them."""
     lad = ladder("softmax.backward")
     rung = lad.rung("cuda_block")
     call = report.call_of(lad, rung, rung.configs[0], lad.operator.case("5x33-bf16-dim=-1"))
@@ -218,7 +218,7 @@ def test_a_vote_keeps_its_predicate():
 
 
 def test_a_mutant_has_headers_of_its_own():
-    """The family's and the shared ones too: no edit of them reaches it later."""
+    """Copies of the family's and the shared headers, so that later edits do not affect it."""
     source = ROOT / "src/kernelwright/ops/norm/layer_norm/cuda_cluster.cu"
     copy = mutate.mutated(source, mutate.barriers(source)[0])
     mine, theirs = map(mutate.includes.files, (source, copy))

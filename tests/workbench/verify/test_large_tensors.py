@@ -1,4 +1,4 @@
-"""Whether a result is right that is too large for a float64 reference."""
+"""Verification of results that are too large for a float64 reference."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_terms_that_cancel_are_held_to_their_neighbours_magnitude():
 
 
 def test_means_that_cancel_are_held_to_the_operators_own_analysis():
-    """Right means of rows differ by their sums' order; one that is off is found all the same."""
+    """Right means of rows differ by the order of summation; a wrong mean is still detected."""
     operator = ladder("layer_norm").operator
     x = torch.randn(4096, 8192, generator=torch.Generator().manual_seed(0))
     args = {"x": x, "weight": None, "bias": None, "eps": 1e-5}

@@ -19,7 +19,7 @@ QUICK = (A100, RTX_5090)  # the oldest, and the one with the least shared memory
 
 
 def plans(chosen, rung, gpu):
-    """(plan, specs) of the bench cases that a rung takes on a GPU, with its heuristic's config."""
+    """(plan, specs) of the bench cases that a rung supports on a GPU, with its default config."""
     for case in chosen.operator.cases:
         if case.use == "bench":
             specs = listing.specs_of(chosen, case)
@@ -44,8 +44,8 @@ def test_every_plan_fits_the_gpu(gpu):
 
 @pytest.mark.parametrize("gpu", [g for g in GPUS if g is not H200], ids=lambda g: g.arch)
 def test_compiled_kernels_fit_the_gpu(gpu, request):
-    """The CUDA C++ kernels of a rung's heuristic, which a GPU without H200's memory is given: of a
-    rung, or, with `--all`, of every one."""
+    """The CUDA C++ kernels of a rung's heuristic on a GPU with less memory than an H200: for one
+    rung or, with `--all`, for every rung."""
     rng = random.Random(gpu.arch)
     cuda = [(x, r) for x, r in RUNGS if r.backend == "cuda"]
     rng.shuffle(cuda)
@@ -59,7 +59,7 @@ def test_compiled_kernels_fit_the_gpu(gpu, request):
 
 
 def test_a_plan_for_a_larger_gpu_does_not_fit():
-    """What an H200 holds in shared memory, an L40S does not."""
+    """A plan that fits the shared memory of an H200 does not fit that of an L40S."""
     chosen = ladder("layer_norm.backward")
     rung = chosen.rung("cuda_block")
     found = {

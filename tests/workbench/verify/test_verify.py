@@ -139,7 +139,7 @@ def line(**changes):
 
 @pytest.fixture
 def written(tmp_path):
-    """Writes lines as records of the H200; the records' folder."""
+    """Writes lines as records of the H200; returns the records' folder."""
 
     def write(*lines):
         path = tmp_path / "nvidia-h200" / "softmax.jsonl"

@@ -1,4 +1,4 @@
-"""Verification rejects what is wrong, by the check that is there for it."""
+"""Verification rejects wrong kernels with the check that is meant for them."""
 
 import time
 
@@ -37,7 +37,7 @@ def wrong(request):
 
 @pytest.fixture(autouse=True)
 def nothing_stays_replaced():
-    """What a kernel patches, other tests would count on."""
+    """Restores functions that a kernel has replaced, because other tests rely on them."""
     functions = integrity.Snapshot()
     yield
     functions.restore()
@@ -47,10 +47,10 @@ def test_its_check_rejects_it(wrong):
     assert rejecting_check(wrong, CHECKS) == wrong.check
 
 
-# "fresh data" repeats "value" on other values; "repeatable" moves tensors too, but is only for
-# rungs that promise the same bits
+# "fresh data" repeats "value" with other values; "repeatable" also moves tensors, but applies only
+# to rungs that claim to be deterministic
 REPEATED = ["value", "other addresses"]
-if DEVICE == "cuda":  # the allocator gives addresses again, and a graph records one stream's work
+if DEVICE == "cuda":  # the allocator reuses addresses, and a graph records one stream's work
     REPEATED += ["fresh data", "current stream"]
 
 

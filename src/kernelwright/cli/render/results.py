@@ -208,6 +208,8 @@ def env(found: Any) -> RenderableType:
         b: Text("works", "green") if why is None else Text(why) for b, why in found.backends.items()
     }
     parts: list[RenderableType] = [facts("machine", found.facts), Text(), facts("backends", works)]
+    if found.calls:
+        parts += [Text(), facts("operators", {"calls": Text(found.calls)})]
     if found.roofs:
         parts += [Text(), _roofs(found.roofs)]
     return Group(*parts)
@@ -220,7 +222,8 @@ def env_data(found: Any) -> dict[str, Any]:
         for r in found.roofs
         if r.cold
     ]  # fmt: skip
-    return {"facts": found.facts, "backends": found.backends, "run": found.run, "roofs": roofs}
+    return {"facts": found.facts, "backends": found.backends, "calls": found.calls,
+            "run": found.run, "roofs": roofs}  # fmt: skip
 
 
 def _roofs(found: list[records.Record]) -> Table:
@@ -341,7 +344,8 @@ def ledger(found: Any) -> RenderableType:
     said = f"{len(problems)} problems" if problems else "no problems"
     suites = [x for ran in found.suite for x in _suite(ran)]
     suites = suites or [Note("No run of the tests on a GPU.", "")]
-    return Group(table, *suites, *problems, Note(said, "bold"))
+    calls = Note(f"Calls of operators: {found.calls}.", "")
+    return Group(table, *suites, calls, *problems, Note(said, "bold"))
 
 
 def _suite(ran: Any) -> list[Note]:

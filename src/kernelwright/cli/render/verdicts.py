@@ -72,7 +72,7 @@ def fault(o: CaseOutcome) -> str:
 
 
 def _failure(o: CaseOutcome) -> Table:
-    table = _told()
+    table = _two_columns()
     table.add("what is wrong", Text(fault(o), "red"))
     table.add("smallest failing input", Text(o.case, "bold"))
     if o.check:
@@ -83,7 +83,7 @@ def _failure(o: CaseOutcome) -> Table:
     return table
 
 
-def _told() -> Table:
+def _two_columns() -> Table:
     return Table(Column("what"), Column("words", wraps=True), head=False)
 
 
@@ -150,7 +150,7 @@ def pairs(v: Verdict) -> list[tuple[str, str]]:
         elif v.device == "cuda":
             host = v.no_times or "not timed: see the tables"
         found += [("memory", peak), ("host", host)]
-        found += [("would save", line) for line in c.saves(not v.not_captured)]
+        found += [("savings", line) for line in c.saves(not v.not_captured)]
     elif v.no_costs:
         found.append(("launches", v.no_costs))
     for k in v.kernels:
@@ -179,7 +179,7 @@ def kernel(k: dict[str, Any]) -> str:
 
 
 def _pairs(v: Verdict) -> Table:
-    table = _told()
+    table = _two_columns()
     for name, words in pairs(v):
         table.add(Text(name, "dim"), words)
     return table

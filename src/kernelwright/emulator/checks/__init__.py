@@ -8,8 +8,8 @@ divergent barriers: the counterpart of compute-sanitizer's tools on a CPU.
 
 Files: order.h tracks the happens-before order, mail.h the ordering between blocks of a cluster,
 regions.h the memory that a launch may access, shadow.h the shadow memory of each 4 bytes,
-findings.h the findings; checks.cpp checks each access; words.py writes findings with the rung's
-lines.
+findings.h the findings, meetings.h barriers and operations of warps; checks.cpp checks each access;
+words.py writes findings with the rung's lines.
 """
 
 from __future__ import annotations

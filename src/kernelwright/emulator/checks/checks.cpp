@@ -1,6 +1,6 @@
 // The observer behind `verify --check`: races, bounds, uninitialized reads, divergence.
 // Observes launches of one worker; its interface is at the end of the file.
-#include "state.h"
+#include "meetings.h"
 
 namespace kw::emulator {
 namespace {
@@ -42,7 +42,11 @@ void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, st
   };
   if (conflicts(cell.write)) report(cell.write);
   if (writes) {
+    // atomics of one word have an order: behind the last of them, this is behind all of them
+    const Event &last = cell.write;
+    const bool behind = last.set && last.kind & kAtomic && order.before(last, s.t);
     for (Event &e : cell.reads) {
+      if (behind && e.kind & kAtomic) e.set = 0;
       const bool wrong = conflicts(e);
       if (wrong) report(e);
       if (wrong || order.before(e, s.t)) e.set = 0;
@@ -70,11 +74,9 @@ void outside(const Seen &s) {
 }
 
 // A send's `sent` is the write that others see, when it is done.
-void in_shared(Seen &s, std::uint32_t place, const Event *sent = nullptr) {
-  const auto at =
-      static_cast<std::uintptr_t>(static_cast<const unsigned char *>(s.address) - shared_start);
+void in_shared(Seen &s, std::uint32_t place, std::uintptr_t at, const Event *sent = nullptr) {
   s.region = kShared;
-  s.start = reinterpret_cast<std::uintptr_t>(shared_start);
+  s.start = reinterpret_cast<std::uintptr_t>(s.address) - at;
   if (wanted & kBounds) {
     const Block &b = *s.owner;
     const auto dynamic = static_cast<std::uintptr_t>(b.dynamic - b.shared);
@@ -100,6 +102,7 @@ void in_global(Seen &s, std::uint32_t place) {
   if (!r || at < r->start || at >= r->end) places[place].region = r = find(regions, at);
   if (!r || at + s.bytes > r->end) {
     if (!(wanted & kBounds) || (!r && in_library(s.address, s.where))) return;
+    if (!r && in_device_heap(at)) return;
     if (!r) {  // which argument ends or starts nearest?
       s.region = kNowhere;
       std::uintptr_t nearest = 64 * 1024;
@@ -119,6 +122,9 @@ void in_global(Seen &s, std::uint32_t place) {
   s.region = r->number, s.start = r->start;
   if (wanted & kBounds && between_elements(*r, at, s.bytes)) outside(s);
   if (!(wanted & (kRaces | kInit))) return;
+  const bool reads = !(s.kind & kWrite) || s.kind & kAtomic;
+  if (wanted & kInit && r->written && reads && kw_holds_pattern(s.address, s.bytes))
+    findings.add(s.finding(kNeverWritten));
   const Event now = order.event(s.t, s.kind, place);
   r->cells->each(at, s.bytes, [&](Cell &cell, unsigned bits) {
     look_at_cell(cell, bits, s, now, launch_turn, r->written, false);
@@ -141,11 +147,17 @@ void access(Thread &t, const void *address, unsigned bytes, unsigned kind, const
   if (!pending.empty()) look_at_copies(s);
   const std::uint32_t place = place_of(where);
   if (wanted & kRaces && kind & (kVolatile | kAtomic)) order.word(t, address, kind);
-  const bool shared = address >= shared_start && address < shared_end;
-  if (shared)
-    in_shared(s, place);
-  else
+  const auto *byte = static_cast<const unsigned char *>(address);
+  unsigned long long offset = 0;
+  if (byte >= shared_start && byte < shared_end) {
+    in_shared(s, place, static_cast<std::uintptr_t>(byte - shared_start));
+  } else if (const Block *other = t.block->cluster > 1 ? kw_shared_of(address, &offset) : nullptr) {
+    s.owner = other;
+    in_shared(s, place, offset);
+    if (wanted & kBounds) mail.look(t, s.finding(kMayHaveEnded), order.event(t, kind & 7, place));
+  } else {
     in_global(s, place);
+  }
   if (wanted & kBounds && !(kind & kUnaligned) && (bytes & (bytes - 1)) == 0 &&
       reinterpret_cast<std::uintptr_t>(address) % bytes)
     findings.add(s.finding(kMisaligned));
@@ -186,73 +198,6 @@ void copy(Thread &t, void *to, unsigned bytes, bool ended, const void *where) {
   access(t, to, bytes, kWrite, where);
 }
 
-// Threads of the block that have ended without this barrier.
-void look_at_exits(const Block &b, const Thread &first) {
-  unsigned ended = 0, which = 0;
-  for (unsigned i = 0; i < b.count; ++i)
-    if (b.threads[i].wait == kNothing) ++ended, which = i;
-  if (!ended) return;
-  Finding f = {kAfterExit,
-               kNowhere,
-               0,
-               ended,
-               launch_turn,
-               0,
-               0,
-               0,
-               side_of(first, first.where, 0),
-               side_of(b.threads[which], nullptr, 0),
-               0};
-  findings.add(f);
-}
-
-void barrier(Block &b) {
-  unsettled.settle(findings);
-  order.barrier(b);
-  const Thread *first = nullptr;
-  for (unsigned i = 0; i < b.count; ++i) {
-    const Thread &t = b.threads[i];
-    if (t.wait == kNothing) continue;
-    if (!first) {
-      meet((first = &t)->where);
-      if (wanted & kExits) look_at_exits(b, t);
-    }
-    if (t.where == first->where || !(wanted & kDivergence)) continue;
-    Finding f = {kTwoBarriers,
-                 kNowhere,
-                 0,
-                 0,
-                 launch_turn,
-                 0,
-                 0,
-                 0,
-                 side_of(*first, first->where, 0),
-                 side_of(t, t.where, 0),
-                 0};
-    findings.add(f);
-  }
-}
-
-void warp(Thread &first, unsigned lanes) {
-  if (first.wait == kSyncwarp) {
-    order.syncwarp(first, lanes);
-    meet(first.where);
-  }
-  if (first.wait != kShuffle || !(wanted & kDivergence)) return;
-  const Thread *const warp = first.block->threads + first.number / 32 * 32;
-  for (unsigned left = lanes; left; left &= left - 1) {
-    const Thread &t = warp[__builtin_ctz(left)];
-    if (lanes >> t.source & 1) continue;
-    findings.add(
-        {kAbsentLane, kNowhere, 0, t.source, launch_turn, 0, 0, 0, side_of(t, t.where, 0), {}, 0});
-  }
-}
-
-void fence(Thread &t, unsigned scope, const void *where) {
-  order.fence(t, scope);
-  meet(where);
-}
-
 // ---- across the blocks of a cluster
 
 // Of the 8 bytes of an mbarrier, or of what is sent.
@@ -272,7 +217,7 @@ void send(Thread &t, const Across &a, Mailbox *box) {
   if (wanted & kBounds)
     box->sent(a.phase, finding_of(t, a, kMayHaveEnded, a.to, a.bytes, kWrite | kSent));
   Seen s = {t, shared_start + a.to, a.where, a.bytes, kWrite | kSent, kShared, 0, a.block};
-  in_shared(s, place, &sent);
+  in_shared(s, place, a.to, &sent);
 }
 
 void across(Thread &t, const Across &a) {
@@ -305,12 +250,13 @@ void across(Thread &t, const Across &a) {
 void thread_exit(Thread &t) { unsettled.settle(findings), mail.exit(t, order.known(t)); }
 
 void block_end(Block &b) {
+  mail.each_unknown(b, order, [](const Finding &f) { findings.add(f); });
   mail.each_unheard(b, [](const Finding &f) { findings.add(f); });
 }
 
-const Observer observer = {launch_begin, nullptr, block_begin, block_end, thread_begin,
-                           thread_exit,  barrier, warp,        access,    fence,
-                           nullptr,      across,  copy};
+const Observer observer = {launch_begin, nullptr, block_begin, block_end, thread_begin, thread_exit,
+                           barrier,      warp,    access,      fence,     nullptr,      across,
+                           copy,         named,   unset,       index};
 
 }  // namespace
 }  // namespace kw::emulator

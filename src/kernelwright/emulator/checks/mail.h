@@ -85,6 +85,7 @@ class Mail {
  public:
   void block(const Block &b) {
     boxes_[b.rank].clear();
+    if (!b.rank) looks_.clear();
     for (Alike &a : alike_[b.rank]) a = {};
   }
   void init(const Across &a, const Event &by) {
@@ -107,6 +108,24 @@ class Mail {
   template <typename Visit> void each_unheard(const Block &b, Visit visit) const {
     for (const auto &[at, box] : boxes_[b.rank]) box.each_unheard(visit);
   }
+  // An access to another block's shared memory: that block must not end before it.
+  void look(const Thread &t, const Finding &f, const Event &e) {
+    for (auto &[finding, event] : looks_)
+      if (finding.a.where == f.a.where && finding.owner == f.owner && event.thread == e.thread) {
+        finding = f, event = e;
+        return;
+      }
+    if (looks_.size() < kMostLooks) looks_.push_back({f, e});
+  }
+  // Those of which no thread of a block that ends knows.
+  template <typename Visit> void each_unknown(const Block &b, const Order &order, Visit visit) {
+    const std::uint32_t number = b.index.x + b.grid.x * (b.index.y + b.grid.y * b.index.z);
+    for (const auto &[f, e] : looks_) {
+      bool known = f.owner != number;
+      for (unsigned i = 0; i < b.count && !known; ++i) known = order.before(e, b.threads[i]);
+      if (!known) visit(f);
+    }
+  }
   // The same step of the first thread of t's warp that reached it.
   Alike alike(const Thread &t, const Across &a) {
     const bool passes = a.what == kPass;
@@ -120,6 +139,8 @@ class Mail {
   std::map<unsigned, Mailbox> boxes_[kMostBlocks];  // by their places in shared memory
   Alike alike_[kMostBlocks][64];
   std::uint32_t count_ = 0;
+  static constexpr std::size_t kMostLooks = 4096;
+  std::vector<std::pair<Finding, Event>> looks_;
 };
 
 }  // namespace kw::emulator

@@ -107,7 +107,8 @@ enum Missing : std::uint32_t {
   kNothingKnown,
   kReleases,  // the first has no fence followed by an atomic or volatile write
   kReads,     // the second has not read what that wrote
-  kAcquires   // the second has read it, and has no fence after that
+  kAcquires,  // the second has read it, and has no fence at all
+  kNoLater    // the second has read it, and its fences are before that
 };
 
 // A thread's view.
@@ -125,6 +126,26 @@ struct View {
   }
 };
 
+// Fences that threads meet behind: what the fence of one covers, an atomic of any of them releases
+// later; what one of them has read, a later fence of any acquires.
+struct Handing {
+  Known released, narrow, read, read_in_block;
+
+  void add(const View &view, std::uint32_t block) {
+    released = both(released, view.released);
+    narrow = both(narrow, view.narrow);
+    for (const Handover &h : view.read) {
+      read = both(read, h.all);
+      if (h.block == block) read_in_block = both(read_in_block, h.in_block);
+    }
+  }
+  void give(View &view, std::uint32_t block) const {
+    view.released = released, view.narrow = narrow;
+    view.read.clear();
+    if (read || read_in_block) view.read.push_back({read, read_in_block, block});
+  }
+};
+
 class Order {
  public:
   void launch() { words_.clear(); }
@@ -132,7 +153,8 @@ class Order {
     InBlock &own = blocks_[b.rank];
     if (!own.views) own.views = std::make_unique<View[]>(1024);
     own.number = number;
-    own.news = false;
+    own.news = own.handed = false;
+    for (Known &known : own.named) known = nullptr;
     meetings_[0] = meetings_[1] = {};
   }
   void begin(const Thread &t) { view_of(t).begin(t.lane()); }
@@ -157,7 +179,7 @@ class Order {
     if (e.kind & kSent || e.block == of(t).number) return kNothingKnown;
     const auto covers = [&](const Handover &h) { return h.all && h.all->covers(e); };
     for (const Handover &h : view_of(t).read)
-      if (covers(h)) return kAcquires;
+      if (covers(h)) return view_of(t).narrow ? kNoLater : kAcquires;
     for (const auto &word : words_)
       if (covers(word.second)) return kReads;
     return kReleases;
@@ -165,6 +187,14 @@ class Order {
 
   void barrier(const Block &b) {
     InBlock &own = blocks_[b.rank];
+    if (own.handed) {
+      Handing all;
+      for (unsigned i = 0; i < b.count; ++i)
+        if (b.threads[i].wait != kNothing) all.add(own.views[i], own.number);
+      for (unsigned i = 0; i < b.count; ++i)
+        if (b.threads[i].wait != kNothing) all.give(own.views[i], own.number);
+      own.handed = false;
+    }
     if (!own.news) return;
     Known all;
     for (unsigned i = 0; i < b.count; ++i)
@@ -173,6 +203,14 @@ class Order {
       if (b.threads[i].wait != kNothing) own.views[i].known = all;
     own.news = false;
   }
+
+  // bar.sync and bar.arrive of one of the numbered barriers; `complete` once all have arrived, for
+  // each of those that wait.
+  void arrive_at(const Thread &t, unsigned which) {
+    of(t).named[which] = both(of(t).named[which], release(t));
+  }
+  void pass(const Thread &t, unsigned which) { learn(t, of(t).named[which]); }
+  void complete(const Thread &t, unsigned which) { of(t).named[which] = nullptr; }
 
   // What a thread has done and knows so far; later accesses are not included.
   Known release(const Thread &t) {
@@ -201,19 +239,22 @@ class Order {
 
   // Shuffles, votes and matches order nothing: "these intrinsics do not imply a memory barrier".
   void syncwarp(const Thread &first, unsigned lanes) {
-    const bool news = of(first).news;
+    const bool news = of(first).news, handed = of(first).handed;
     View *const warp = &view_of(first) - first.lane();
     Clocks all = {};
     Known known;
+    Handing hands;
     for (unsigned left = lanes; left; left &= left - 1) {
       all.merge(warp[__builtin_ctz(left)].clocks);
       if (news) known = both(known, warp[__builtin_ctz(left)].known);
+      if (handed) hands.add(warp[__builtin_ctz(left)], of(first).number);
     }
     for (unsigned left = lanes; left; left &= left - 1) {
       const int lane = __builtin_ctz(left);
       warp[lane].clocks = all;
       ++warp[lane].clocks.of[lane];
       if (news) warp[lane].known = known;
+      if (handed) hands.give(warp[lane], of(first).number);
     }
   }
 
@@ -223,9 +264,11 @@ class Order {
       if (scope != kBlockScope) view.known = both(view.known, h.all);
       if (h.block == of(t).number) view.known = both(view.known, h.in_block);
     }
+    if (scope != kBlockScope) view.read.clear();
     if (view.known) of(t).news = true;
     view.narrow = release(t);
     if (scope != kBlockScope) view.released = view.narrow;
+    of(t).handed = true;
   }
 
   // An atomic or volatile access: a read acquires what the word releases, a plain write replaces
@@ -240,6 +283,7 @@ class Order {
       const bool again = !view.read.empty() && view.read.back().all == h.all &&
                          view.read.back().in_block == h.in_block;
       if (!again) view.read.push_back(h);  // a poll reads the same again and again
+      of(t).handed = true;
     }
     if (!(kind & kWrite)) return;
     if (!(kind & kAtomic)) {
@@ -259,7 +303,9 @@ class Order {
   struct InBlock {
     std::unique_ptr<View[]> views;
     std::uint32_t number = 0;
-    bool news = false;  // since the last barrier a thread heard of others by other means
+    bool news = false;    // since the last barrier a thread heard of others by other means
+    bool handed = false;  // since the last barrier a thread fenced, or read what may be released
+    Known named[16];      // brought to the numbered barriers
   };
   // The threads that have arrived at a phase of the cluster's barrier.
   struct Meeting {

@@ -2,6 +2,10 @@
 #pragma once
 #include <link.h>
 
+#include <cstdio>
+#include <fstream>
+#include <string>
+
 #include "shadow.h"
 
 namespace kw::emulator {
@@ -46,6 +50,24 @@ inline bool in_library(const void *address, const void *where) {
       },
       &asked);
   return asked.yes;
+}
+
+// What kernels allocate: the C library's memory of threads other than the first, in pieces that
+// begin at multiples of 64 MiB.
+inline bool in_device_heap(std::uintptr_t at) {
+  constexpr std::uintptr_t kPiece = std::uintptr_t(64) << 20;
+  static std::vector<std::uintptr_t> known;
+  const std::uintptr_t piece = at / kPiece * kPiece;
+  if (std::find(known.begin(), known.end(), piece) != known.end()) return true;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t start = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx rw", &start, &end) != 2 || start != piece) continue;
+    if (at >= end || line.find('/') != std::string::npos) return false;
+    known.push_back(piece);
+    return true;
+  }
+  return false;
 }
 
 inline bool between_elements(const Region &r, std::uintptr_t at, unsigned bytes) {

@@ -5,20 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from ctypes import Structure, c_bool, c_int64, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .. import messages
 
 RACE, OUTSIDE, MISALIGNED, NEVER_WRITTEN, TWO_BARRIERS, ABSENT_LANE = range(6)
-NOT_READY, NOT_STARTED, MAY_HAVE_ENDED, NOT_WAITED, AFTER_EXIT = range(6, 11)
+NOT_READY, NOT_STARTED, MAY_HAVE_ENDED, NOT_WAITED, AFTER_EXIT, NO_VALUE, INDEX = range(6, 13)
+LANES_ENDED = 13
 #: How the text of a finding begins that is no error on present GPUs.
 WARNING = "warning:"
-RELEASES, READS, ACQUIRES = 1, 2, 3  # order.h's Missing
+RELEASES, READS, ACQUIRES, NO_LATER = 1, 2, 3, 4  # order.h's Missing
 SAME = 1  # of two writes that race: both write the same value
 CHECK_OF = (
     "races", "bounds", "bounds", "init", "divergence", "divergence", "races", "bounds", "bounds",
-    "races", "divergence",
+    "races", "divergence", "init", "bounds", "divergence",
 )  # fmt: skip
 SHARED, NOWHERE = 2**32 - 1, 2**32 - 2
 WRITE, VOLATILE, ATOMIC, SENT = 1, 2, 4, 8
@@ -83,6 +84,7 @@ class Call:
         variables: {(offset, bytes): name} in static shared memory.
         static, dynamic: bytes of shared memory.
         cluster: blocks of a cluster.
+        locals: names of variables without a value, by the observer's numbers.
     """
 
     kernel: str
@@ -93,6 +95,7 @@ class Call:
     block: tuple[int, int, int]
     grid: tuple[int, int, int]
     cluster: int
+    locals: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -133,8 +136,9 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
     here, there = place_of(f.a.where), place_of(f.b.where)
     both = f.kind in (RACE, TWO_BARRIERS, NOT_READY, NOT_WAITED)
     if f.kind == RACE:
+        mild = f"{WARNING} " if f.lane == SAME or f.missing == NO_LATER else ""
         text = (
-            f"{a} {_does(f.a)} {_what(f, call)}, {_done(f.b)} by {b} at {there} "
+            f"{mild}{a} {_does(f.a)} {_what(f, call)}, {_done(f.b)} by {b} at {there} "
             f"{_unordered(f, call)}" + (" (both write the same value)" if f.lane == SAME else "")
         )
     elif f.kind == OUTSIDE:
@@ -166,11 +170,24 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
         text = (
             f"{a} sends {_what(f, call)}, which may have ended: none of its threads waits for "
             "what is sent to it"
+            if f.a.kind & SENT
+            else f"{a} {_does(f.a)} {_what(f, call)}, which may have ended: no barrier of the "
+            "cluster stands behind"
         )
     elif f.kind == NOT_WAITED:
         text = (
             f"{a} {_does(f.a)} {_what(f, call)}, which the asynchronous copy that {b} began at "
             f"{there} may still write: nothing has waited for it"
+        )
+    elif f.kind == NO_VALUE:
+        name = call.locals.get(f.address, "a variable")
+        text = f"{a} reads its variable {name}, to which it has given no value"
+    elif f.kind == INDEX:
+        text = f"{a} uses the index {f.offset} in an array of {f.address} elements"
+    elif f.kind == LANES_ENDED:
+        who = f"{f.lane} lanes that have" if f.lane > 1 else "one lane that has"
+        text = (
+            f"{WARNING} the mask of {a} names {who} ended without this operation ({b} among them)"
         )
     elif f.kind == AFTER_EXIT:
         who = f"{f.lane} threads" if f.lane > 1 else "one thread"
@@ -290,6 +307,7 @@ def _missing(f: RawFinding, call: Call) -> str:
         RELEASES: f"{first} has no fence after its access that an atomic or volatile write follows",
         READS: f"{second} has not read, by an atomic or volatile read, what {first} released",
         ACQUIRES: f"{second} has read what {first} released, but has no fence after that",
+        NO_LATER: f"{second} has read what {first} released, but its fence is before that",
     }
     return f": {said[f.missing]}" if f.missing in said else ""
 

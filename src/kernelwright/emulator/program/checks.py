@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import re
+import subprocess
 from collections.abc import Iterable
+from functools import cache as once
 from pathlib import Path
 
 from .. import build, checks, messages
@@ -14,17 +16,29 @@ from .places import frames_of
 #: Also warn of barriers that some threads ended without.
 EXITS = 16
 PATIENCE = 10.0
+#: Symbols that are no variables of a program.
+_NOT_OWN = (
+    "std::", "kw::", "thrust::", "cuda::", "guard variable", "typeinfo", "vtable", "VTT", "_", "."
+)  # fmt: skip
 #: What compilers write to know that a variable has been constructed.
 _GUARD = "guardvariable"
+#: A variable in constant memory that the program must write before kernels read it.
+_UNSET_CONSTANT = re.compile(
+    r"__constant__\s+(?!.*\bconst\b)[\w:<>, *]*?\b(\w+)\s*(?:\[[^\]]*\]\s*)*;"
+)
 _ALLOCATES = re.compile(
     r"cuda(?:Malloc\w*|HostAlloc)\s*(?:<[^>]*>)?\s*\(\s*(?:\([^()]*\)|reinterpret_cast<[^>]*>\s*\()?"
     r"\s*&?\s*([\w.\->\[\]]+)"
 )
 
 
-def settings(executable: Path, wanted: Iterable[str], seed: int) -> dict[str, str]:
-    """Settings of a run: {name: one line}."""
-    places = checks._thread_locals(executable)
+def settings(
+    executable: Path, wanted: Iterable[str], seed: int, texts: Iterable[str]
+) -> dict[str, str]:
+    """Settings of a run: {name: one line}. `texts`: the program's own files."""
+    unset = {name for text in texts for name in _UNSET_CONSTANT.findall(text)}
+    own = sorted(_globals(executable).items())
+    places = _shared(executable)
     variables = " ".join(
         f"{at} {size} {int(_GUARD in owner)}" for (at, size), (owner, _) in sorted(places.items())
     )
@@ -33,6 +47,7 @@ def settings(executable: Path, wanted: Iterable[str], seed: int) -> dict[str, st
         "checks": str(sum(CHECKS[c] for c in set(wanted)) | EXITS),
         "finding_bytes": str(ctypes.sizeof(words.RawFinding)),
         "variables": variables,
+        "globals": " ".join(f"{at} {n} {int(name not in unset)}" for at, (n, name) in own),
         "seed": str(seed),
         "workers": "1",
         "patience": str(PATIENCE),
@@ -53,19 +68,44 @@ def findings(folder: Path, executable: Path) -> list[Finding]:
     frames = frames_of(addresses, executable)
     messages._known.update(frames)
     widths = {f.region: f.bytes for f in raw}
-    names = names_of((at for _, at in allocated), frames)
+    own = {at: name for at, (_, name) in _globals(executable).items()}
+    names = names_of((at for _, at in allocated if at not in own), frames) | own
+    locals_ = {int(n): name for kind, n, name, *_ in lines if kind == "local"}
     memory = {
         i: words.Memory(names[at], n, widths.get(i, 1) or 1) for i, (n, at) in enumerate(allocated)
     }
-    variables = {k: name for k, (_, name) in checks._thread_locals(executable).items()}
+    variables = {k: name for k, (_, name) in _shared(executable).items()}
     calls: list[words.Call] = []
     for kind, *rest in lines:
         if kind == "call":
             name, *numbers = rest
             gx, gy, gz, bx, by, bz, shared, cluster, static = map(int, numbers)
             its = (shared, (bx, by, bz), (gx, gy, gz), cluster)
-            calls.append(words.Call(name, memory, variables, static, *its))
+            calls.append(words.Call(name, memory, variables, static, *its, locals_))
     return words.said(raw, calls)
+
+
+def _shared(executable: Path) -> dict[tuple[int, int], tuple[str, str]]:
+    """The variables in shared memory, without the gaps between arrays."""
+    found = checks._thread_locals(executable).items()
+    return {k: v for k, v in found if not v[1].startswith("kw_gap")}
+
+
+@once
+def _globals(executable: Path) -> dict[int, tuple[int, str]]:
+    """{address: (bytes, name)} of a program's variables outside of functions and blocks."""
+    done = subprocess.run(
+        ["readelf", "-WsC", str(executable)], capture_output=True, text=True, check=True
+    )
+    found: dict[int, tuple[int, str]] = {}
+    for line in done.stdout.splitlines():
+        fields = line.split(maxsplit=7)
+        if len(fields) != 8 or fields[3] != "OBJECT" or not fields[6].isdigit():
+            continue
+        name, size = fields[7], int(fields[2], 0)
+        if size and not name.startswith(_NOT_OWN):
+            found[int(fields[1], 16)] = size, name.rpartition("::")[2]
+    return found
 
 
 def names_of(places: Iterable[int], frames: dict[int, messages.Frames]) -> dict[int, str]:

@@ -52,11 +52,14 @@ class Edits:
         return "".join([*made, self.text[at:]])
 
 
-def rewritten(text: str, kernels: Mapping[str, bool]) -> str:
+def rewritten(
+    text: str, kernels: Mapping[str, bool], clusters: Mapping[str, str] | None = None
+) -> str:
     """The text as C++.
 
     Args:
         kernels: the program's kernels, as `kernels_of` finds them in each of its files.
+        clusters: as `clusters_of` finds them.
     """
     text = _PRAGMA.sub(lambda m: f'{m[1]}_Pragma("{m[2].strip()}")', text)
     all_ = tokens(text)
@@ -71,6 +74,8 @@ def rewritten(text: str, kernels: Mapping[str, bool]) -> str:
                 _asm(text, all_, i, edits)
             elif token.text == "extern":
                 _extern_shared(text, all_, i, edits)
+            elif token.text == "thread_block_tile":
+                _tile(all_, i, edits)
             elif token.text == "alignas":
                 _alignment(text, all_, i, edits)
             elif token.text == "volatile":
@@ -78,7 +83,7 @@ def rewritten(text: str, kernels: Mapping[str, bool]) -> str:
             elif token.text in kernels:
                 _address(all_, i, edits)
         elif token.text == "<" and _three(all_, i, "<"):
-            _launch(text, all_, i, kernels, edits)
+            _launch(text, all_, i, kernels, clusters or {}, edits)
     return edits.done()
 
 
@@ -102,6 +107,21 @@ def kernels_of(text: str) -> dict[str, bool]:
         if body:
             bodies.add(name)
         found[name] = found.get(name, True) and plain
+    return found
+
+
+def clusters_of(text: str) -> dict[str, str]:
+    """{name: the blocks of its clusters along x} of the kernels with __cluster_dims__."""
+    all_ = tokens(text)
+    found: dict[str, str] = {}
+    for i, token in enumerate(all_):
+        named = _signature(all_, i) if token.text == "__global__" else None
+        if named is None:
+            continue
+        for k in range(i, named[0]):
+            end = closing(all_, k + 1) if all_[k].text == "__cluster_dims__" else None
+            if end is not None:
+                found[all_[named[0]].text] = text_of(text, all_, *split(all_, k + 2, end, ",")[0])
     return found
 
 
@@ -142,7 +162,12 @@ def _three(all_: list[Token], at: int, mark: str) -> bool:
 
 
 def _launch(
-    text: str, all_: list[Token], at: int, kernels: Mapping[str, bool], edits: Edits
+    text: str,
+    all_: list[Token],
+    at: int,
+    kernels: Mapping[str, bool],
+    clusters: Mapping[str, str],
+    edits: Edits,
 ) -> None:
     first = _callee(all_, at)
     end = _end_of_configuration(all_, at + 3)
@@ -155,6 +180,8 @@ def _launch(
         head = f'(KW_LAUNCH_PLAIN("{said}", {flat}, '
     else:
         head = f'(KW_LAUNCH("{said}", ({flat}(kw_a...)), '
+    if blocks := clusters.get(flat.partition("<")[0].rpartition("::")[2].strip()):
+        head += f"kw::program::InClusters{{{blocks}}}, "
     edits.replace(all_[first].start, all_[at + 2].end, head)
     edits.replace(all_[end].start, all_[end + 2].end, "))")
 
@@ -284,6 +311,20 @@ def _extern_shared(text: str, all_: list[Token], at: int, edits: Edits) -> None:
     its, name, sizes = " ".join(type_[:-1]), type_[-1], text_of(text, all_, array, end)
     made = f"{its} (&{name}){sizes} = *reinterpret_cast<{its} (*){sizes}>(kw_dynamic)"
     edits.replace(all_[at].start, all_[end].start, made)
+
+
+def _tile(all_: list[Token], at: int, edits: Edits) -> None:
+    """template <int N> f(thread_block_tile<N>): nvcc deduces N, although the class takes an
+    unsigned number; C++ deduces it for unsigned N."""
+    size = all_[at + 2].text if at + 3 < len(all_) and all_[at + 1].text == "<" else ""
+    head = next((k for k in range(at, -1, -1) if all_[k].text == "template"), None)
+    if head is None or not size.isidentifier():
+        return
+    for k in range(head, at):
+        if all_[k].text == "int" and all_[k + 1].text == size and all_[k - 1].text in ("<", ","):
+            change = (all_[k].start, all_[k].end, "unsigned")
+            if change not in edits.made:
+                edits.replace(*change)
 
 
 def _alignment(text: str, all_: list[Token], at: int, edits: Edits) -> None:

@@ -70,7 +70,8 @@ def run(
     with tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
         settings = {"gpu": gpu}
         if check:
-            settings |= checks.settings(executable, check, seed)
+            texts = sources.own(source.resolve()).values()
+            settings |= checks.settings(executable, check, seed, texts)
         if dissects:
             settings |= dissect.settings()
         for name, value in settings.items():

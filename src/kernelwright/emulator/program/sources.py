@@ -12,7 +12,8 @@ from kernelwright.support.errors import UsageError
 
 from .headers import LEVELS, in_project
 from .loops import Facts, looped
-from .rewrite import kernels_of, rewritten
+from .rewrite import clusters_of, kernels_of, rewritten
+from .unset import marked
 
 _INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)(["<])([^">\n]+)[">]', re.M)
 #: Headers of the CUDA C++ core libraries, which a host compiler reads as C++.
@@ -71,6 +72,16 @@ def _includes(text: str, path: Path, source: Path) -> Iterator[tuple[re.Match[st
 #: Suffixes of a program's other translation units; C has no mangled names.
 UNITS = (".cu", ".cpp", ".cc", ".cxx", ".c")
 _MAIN = re.compile(r"\bmain\s*\(")
+_NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
+
+
+def _code(text: str) -> str:
+    """A text without its comments and strings."""
+    return _NO_CODE.sub(" ", text)
+
+
+def _defines_main(text: str) -> bool:
+    return _MAIN.search(_code(text)) is not None
 
 
 def beside(source: Path) -> tuple[Path, ...]:
@@ -79,12 +90,12 @@ def beside(source: Path) -> tuple[Path, ...]:
     places = dict.fromkeys((*folders(source), *(p.parent for p in own(source))))
     found = (p for f in places for p in sorted(f.iterdir()) if p.suffix in UNITS)
     own_ = (p.resolve() for p in found if p.is_file() and p.resolve() != source)
-    return tuple(p for p in dict.fromkeys(own_) if not _MAIN.search(_text(p)))
+    return tuple(p for p in dict.fromkeys(own_) if not _defines_main(_text(p)))
 
 
 def has_main(source: Path) -> bool:
     """Whether a file or a header of its own defines `main`."""
-    return any(_MAIN.search(text) for text in own(source).values())
+    return any(_defines_main(text) for text in own(source).values())
 
 
 def program_of(source: Path) -> Path:
@@ -97,13 +108,13 @@ def program_of(source: Path) -> Path:
     """
     if has_main(source):
         return source
-    called = "|".join(_host_functions(_text(source))) or "(?!)"
+    called = "|".join(_host_functions(_code(_text(source)))) or "(?!)"
     uses = re.compile(rf'#\s*include\s*"(?:[^"]*/)?{re.escape(source.name)}"|\b(?:{called})\s*\(')
     those: list[Path] = []
     for folder in folders(source):  # the nearest first
         files = [p for p in sorted(folder.iterdir()) if p.suffix in UNITS and p.is_file()]
         texts = {p.resolve(): _text(p) for p in files}
-        those = [p for p, text in texts.items() if _MAIN.search(text) and uses.search(text)]
+        those = [p for p, text in texts.items() if uses.search(text) and _defines_main(text)]
         if those:
             break
     if len(those) > 1:
@@ -126,7 +137,7 @@ def defines(path: Path, name: str) -> bool:
     """Whether a file seems to define a function or a variable."""
     function = rf"\b{name}\s*\((?:[^;{{}}()]|\([^()]*\))*\)\s*(?:const\s*)?(?:noexcept\s*)?\{{"
     variable = rf"^(?!\s*(?:extern|return)\b)[\w:<>,*&\t ]+[\s*&]{name}\s*(?:\[[^]]*\]\s*)*(?:=|;)"
-    return re.search(f"{function}|{variable}", _text(path), re.M) is not None
+    return re.search(f"{function}|{variable}", _code(_text(path)), re.M) is not None
 
 
 def names(files: dict[Path, str]) -> dict[Path, str]:
@@ -134,17 +145,21 @@ def names(files: dict[Path, str]) -> dict[Path, str]:
     return {path: f"{i:03}_{path.name}" for i, path in enumerate(files)}
 
 
-def made(files: dict[Path, str], source: Path, loops: bool = False) -> dict[str, str]:
+def made(
+    files: dict[Path, str], source: Path, loops: bool = False, unset: bool = False
+) -> dict[str, str]:
     """{name: text} of the rewritten files; each has a #line directive that names its original.
 
     Args:
         loops: whether kernels get loops over the threads of a block, where that is equivalent.
+        unset: whether variables without a value are marked for the checks.
     """
     facts = Facts(files.values()) if loops else None
     kernels: dict[str, bool] = {}
     for text in files.values():
         for name, plain in kernels_of(text).items():
             kernels[name] = kernels.get(name, True) and plain
+    clusters = {k: n for text in files.values() for k, n in clusters_of(text).items()}
     called = names(files)
     older = any(_REFERENCE.search(text) for text in files.values())
     older &= not any(_OWN_TEXTURE.search(text) for text in files.values())
@@ -165,8 +180,8 @@ def made(files: dict[Path, str], source: Path, loops: bool = False) -> dict[str,
             return found[0]
 
         whole = _INCLUDE.sub(included, text)
-        whole = looped(whole, facts) if facts else whole
-        done[called[path]] = f'{first}#line 1 "{path}"\n' + rewritten(whole, kernels)
+        whole = looped(whole, facts) if facts else marked(whole) if unset else whole
+        done[called[path]] = f'{first}#line 1 "{path}"\n' + rewritten(whole, kernels, clusters)
     return done
 
 

@@ -56,7 +56,7 @@ def _essence(function: Any, owner: type | None, around: tuple[CodeType, ...]) ->
     if code in around:  # a recursive call
         return Essence((), ())
     around = (*around, code)
-    read, attributes = _read(code)
+    read, attributes = _names_in(code)
     cells = dict(zip(code.co_freevars, (c.cell_contents for c in f.__closure__ or ()), strict=True))
     behind = {name: f.__globals__[name] for name in read if name in f.__globals__} | cells
     if owner is not None:
@@ -64,12 +64,12 @@ def _essence(function: Any, owner: type | None, around: tuple[CodeType, ...]) ->
         behind |= {f".{name}": value for name, value in found.items() if value is not None}
     defaults = (*(f.__defaults__ or ()), *sorted((f.__kwdefaults__ or {}).items()))
     return Essence(
-        (*_written(code), _meaning(defaults, owner, around)),
-        tuple((name, _meaning(behind[name], owner, around)) for name in sorted(behind)),
+        (*_stripped(code), _comparable(defaults, owner, around)),
+        tuple((name, _comparable(behind[name], owner, around)) for name in sorted(behind)),
     )
 
 
-def _meaning(value: Any, owner: type | None, around: tuple[CodeType, ...]) -> Any:
+def _comparable(value: Any, owner: type | None, around: tuple[CodeType, ...]) -> Any:
     if isinstance(value, property):
         value = value.fget
     value = getattr(value, "__func__", value)  # a static or class method
@@ -78,7 +78,7 @@ def _meaning(value: Any, owner: type | None, around: tuple[CodeType, ...]) -> An
     if isinstance(value, logging.Logger):  # each file has its own logger
         return logging.Logger
     if isinstance(value, tuple):
-        return tuple(_meaning(v, owner, around) for v in value)
+        return tuple(_comparable(v, owner, around) for v in value)
     if isinstance(value, (bool, int, float, str, bytes, type(None))):
         return type(value), value
     return _Same(value)
@@ -98,16 +98,16 @@ class _Same:
 
 
 @cache
-def _written(code: CodeType) -> tuple[Any, ...]:
+def _stripped(code: CodeType) -> tuple[Any, ...]:
     """The code without its docstring (co_consts[0]) and line numbers."""
     first, *rest = code.co_consts or (None,)
     consts = (None if isinstance(first, str) else first, *rest)
-    inner = tuple(_written(c) if isinstance(c, CodeType) else (type(c), c) for c in consts)
+    inner = tuple(_stripped(c) if isinstance(c, CodeType) else (type(c), c) for c in consts)
     return code.co_code, code.co_names, code.co_varnames, inner
 
 
 @cache
-def _read(code: CodeType) -> tuple[set[str], set[str]]:
+def _names_in(code: CodeType) -> tuple[set[str], set[str]]:
     """The names that code looks up as globals and as attributes."""
     names: set[str] = set()
     attributes: set[str] = set()
@@ -117,7 +117,7 @@ def _read(code: CodeType) -> tuple[set[str], set[str]]:
         elif step.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
             attributes.add(step.argval)
     for inner in (c for c in code.co_consts if isinstance(c, CodeType)):
-        some, more = _read(inner)
+        some, more = _names_in(inner)
         names |= some
         attributes |= more
     return names, attributes

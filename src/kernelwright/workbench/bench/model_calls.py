@@ -60,7 +60,7 @@ def recorded(model: nn.Module, example_inputs: Any) -> list[Call]:
         example_inputs: a mapping is passed by name, a tuple or list in order, else one argument.
     """
     recorder = _Recorder()
-    with _as_it_was(model):
+    with _restoring_state(model):
         step(model, example_inputs)
         with recorder:
             step(model, example_inputs)
@@ -91,7 +91,7 @@ def _summed(out: Any) -> torch.Tensor | None:
 
 
 @contextmanager
-def _as_it_was(model: nn.Module) -> Generator[None]:
+def _restoring_state(model: nn.Module) -> Generator[None]:
     """Restore random states and buffers, such as running means, after the block."""
     buffers = [(b, b.clone()) for b in model.buffers()]
     held = {t.device for t in (*model.parameters(), *model.buffers()) if t.is_cuda}

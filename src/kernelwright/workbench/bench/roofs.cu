@@ -1,16 +1,16 @@
-// The machine's limits, each by a kernel that does nothing else.
+// Kernels that measure the machine's limits, one kernel per limit.
 //
 // stream: R input and W output streams of n 16-byte vectors. UNROLL vectors of every input are in
-// flight before the first is used. cache_read: all blocks together read a small buffer again and
-// again, each another part of it in every pass. shared_read: 16 bytes a thread and step. empty:
-// what a launch costs.
+// flight before the first is used. cache_read: all blocks together read a small buffer repeatedly,
+// each block another part of it in every pass. shared_read: 16 bytes per thread and step. empty:
+// the cost of a launch.
 
 __device__ __forceinline__ uint4 operator^(uint4 a, uint4 b) {
   return make_uint4(a.x ^ b.x, a.y ^ b.y, a.z ^ b.z, a.w ^ b.w);
 }
 
-// Keeps what was read alive: the store never happens on data that is not made for it, and the
-// compiler cannot know.
+// Prevents the compiler from removing the loads: practically no data triggers the store, but the
+// compiler cannot prove that.
 __device__ __forceinline__ void consume(uint4 x, uint4 *sink) {
   if (x.x == 0x9e3779b9u && x.y == 0x7f4a7c15u && x.z == 0xf39cc060u && x.w == 0x5cedc834u)
     *sink = x;
@@ -26,7 +26,7 @@ template <bool STREAMING> __device__ __forceinline__ void store(uint4 *p, uint4 
     *p = x;
 }
 
-// Pointers beyond R and W are never touched; a read-only stream's first output is its sink.
+// Pointers beyond R and W are not accessed; a read-only stream uses its first output as the sink.
 template <int R, int W, int UNROLL, bool STREAMING>
 __global__ void stream(const uint4 *r0, const uint4 *r1, const uint4 *r2, const uint4 *r3,
                        uint4 *w0, uint4 *w1, uint4 *w2, long long n) {
@@ -67,10 +67,10 @@ __global__ void stream(const uint4 *r0, const uint4 *r1, const uint4 *r2, const 
   if (W == 0) consume(sum, w0);
 }
 
-// `passes` times n vectors (a power of two) through L2; ld.global.cg leaves L1 out.
+// Reads n vectors (a power of two) through L2, `passes` times; ld.global.cg bypasses L1.
 __global__ void cache_read(const uint4 *x, uint4 *sink, int n, int passes) {
   uint4 sum = make_uint4(0, 0, 0, 0);
-  const int share = n / gridDim.x / blockDim.x;  // vectors a thread reads in a pass
+  const int share = n / gridDim.x / blockDim.x;  // vectors per thread and pass
   for (int p = 0; p < passes; p++) {
     const int start = (blockIdx.x + p * 37) % gridDim.x * share * blockDim.x + threadIdx.x;
 #pragma unroll 8
@@ -79,7 +79,7 @@ __global__ void cache_read(const uint4 *x, uint4 *sink, int n, int passes) {
   consume(sum, sink);
 }
 
-// `steps` conflict-free 16-byte reads a thread from 16 KiB of shared memory.
+// `steps` conflict-free 16-byte reads per thread from 16 KiB of shared memory.
 __global__ void shared_read(uint4 *sink, int steps) {
   __shared__ uint4 tile[1024];
   tile[threadIdx.x] = make_uint4(threadIdx.x, blockIdx.x, 2, 3);

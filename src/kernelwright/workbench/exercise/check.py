@@ -136,7 +136,7 @@ def check(
     except NoSpace:
         raise
     except Exception as e:  # noqa: BLE001 - whatever a learner's file raises is the outcome
-        return Outcome("error", _told(e, path))
+        return Outcome("error", _error_text(e, path))
     taken = [c for c in ladder.operator.cases if c.use == "verify" and cases(c)]
     found = verified(ladder, rung, sorted(taken, key=simplest_first), before)
     if found.outcome == "right" and here() == "cpu":
@@ -284,7 +284,7 @@ def _compiled(ladder: Ladder, rung: Rung) -> int:
     return len(kernels)
 
 
-def _told(e: Exception, path: Path) -> str:
+def _error_text(e: Exception, path: Path) -> str:
     """The text of an exception, with the learner's line if it has one."""
     if isinstance(e, SyntaxError):
         return f"line {e.lineno}: {e.msg}: {(e.text or '').strip()}"

@@ -171,7 +171,7 @@ def operator_of(problem: Problem, name: str, source: str) -> Operator:
     versions = {n: v._version for n, v in args.items() if is_tensor(v)}
     out = problem.run([*args.values()])
     results = _results(out, [*args.values()])
-    # Memory that nothing has initialized may already hold the result: then only the version tells.
+    # Uninitialized memory may already contain the result; then only the version shows a write.
     changed = [
         n for n, v in args.items()
         if is_tensor(v)

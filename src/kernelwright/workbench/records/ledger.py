@@ -18,7 +18,7 @@ from typing import Any
 
 import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import H200, Ladder, Rung
-from kernelwright.dispatch import data, ladders, proof, proven_on, source_hash
+from kernelwright.dispatch import cpp, data, ladders, proof, proven_on, source_hash
 from kernelwright.dispatch.selection import shipped_tables
 from kernelwright.support.errors import GOOD, WRONG
 from kernelwright.workbench.binary_info.inspection import specs_of
@@ -59,12 +59,13 @@ class LedgerRow:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Every GPU rung, every inconsistency in the shipped data, and when the test suite last ran on
-    each GPU."""
+    """Every GPU rung, every inconsistency in the shipped data, when the test suite last ran on each
+    GPU, and what calls of operators run in."""
 
     rows: tuple[LedgerRow, ...]
     problems: tuple[str, ...]
     suite: tuple[suite.SuiteStanding, ...] = ()
+    calls: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -85,7 +86,7 @@ def ledger(root: Path | None = None) -> Ledger:
     for folder in roots:
         _read_whole(folder)
     ran = suite.standing(suite.load((root or records.ROOT) / suite.FILE))
-    return Ledger(tuple(_rows(*roots)), tuple(check(root)), tuple(ran))
+    return Ledger(tuple(_rows(*roots)), tuple(check(root)), tuple(ran), cpp.calls())
 
 
 def check(root: Path | None = None) -> list[str]:

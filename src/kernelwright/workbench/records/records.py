@@ -27,7 +27,7 @@ OUTCOMES = ("pass", "wrong", "error", "unsupported")
 #: Files that are not named after an operator: the machine's roofs, and the savings of fusion.
 OF_NO_OPERATOR = ("roofs", "fusion")
 #: Files of a machine that one run writes whole.
-WHOLE = ("counters.json", "llama.json", "training.json")
+WHOLE = ("calls.json", "counters.json", "llama.json", "training.json")
 
 
 @dataclass(frozen=True)

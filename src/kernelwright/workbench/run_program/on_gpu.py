@@ -23,7 +23,7 @@ from kernelwright.support.errors import CompileError, ToolchainError
 from kernelwright.toolchain import tools
 
 _PROGRAM = "program"
-_UNDEFINED = re.compile(r"[Uu]ndefined reference to [`'](?:[^'(<]*::)?(\w+)[^']*'")
+_UNDEFINED = re.compile(r"undefined reference to [`'](?:[^'(<]*::)?(\w+)[^']*'", re.IGNORECASE)
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
 

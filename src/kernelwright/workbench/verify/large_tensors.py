@@ -31,10 +31,10 @@ def right(operator: Operator, want: Expected, results: tuple[torch.Tensor, ...])
     verdict = Accuracy(True)
     for i, name in enumerate(names):
         given = results[i], want.native[i], want.reference[i]
-        verdict = _judge(*given, None, operator.exact, partial(_natives, want, i, False))
+        verdict = _judge(*given, None, operator.exact, partial(_native_error, want, i, False))
         if not verdict.ok and verdict.error:  # terms may cancel; the noise is expensive
             own = want.noise[i]
-            verdict = _judge(*given, own, operator.exact, partial(_natives, want, i, True))
+            verdict = _judge(*given, own, operator.exact, partial(_native_error, want, i, True))
         if not verdict.ok:
             return Accuracy(False, f"{name}: {verdict.why}", verdict.error, verdict.budget)
     return verdict
@@ -61,7 +61,7 @@ def _judge(out, native, reference, noise, exact: bool, natives: Callable[[], flo
     return verdict
 
 
-def _natives(want: Expected, i: int, noisy: bool) -> float:
+def _native_error(want: Expected, i: int, noisy: bool) -> float:
     """`_largest` of PyTorch's own result `i`, which is the same for every rung."""
     if (i, noisy) not in want.largest:
         noise = want.noise[i] if noisy else None

@@ -19,6 +19,11 @@
 
 #include <kw_emulator.h>
 
+// Arrays in shared memory start at multiples of 16 bytes, as ptxas places them, so that programs
+// may read them as float4.
+#undef __shared__
+#define __shared__ __attribute__((aligned(16))) thread_local
+
 #include "program/cuda_types.h"
 #include "program/launch.h"
 #include "program/host_api.h"

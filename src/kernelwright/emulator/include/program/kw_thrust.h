@@ -3,6 +3,7 @@
 #pragma once
 #include <chrono>
 #include <thrust/execution_policy.h>
+#include <thrust/random.h>
 #include <thrust/system/cpp/memory.h>
 #include <thrust/system/cpp/vector.h>
 
@@ -23,6 +24,12 @@ template <typename T = void> struct identity {
 template <> struct identity<void> {
   template <typename T> T &&operator()(T &&x) const { return static_cast<T &&>(x); }
 };
+
+namespace random {
+namespace experimental {
+using thrust::random::normal_distribution;
+}
+}  // namespace random
 
 namespace system {
 namespace cuda {

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -37,7 +38,7 @@ std::vector<Call> calls;
 std::map<char *, std::uint32_t> numbers;  // of allocations
 std::vector<Allocation> known;
 std::vector<std::pair<const void *, size_t>> written;
-std::vector<Region> variables;
+std::vector<Region> variables, globals;
 std::size_t told = 0, finding_bytes = 0;
 
 void remember(const void *p, size_t bytes) { written.emplace_back(p, bytes); }
@@ -56,6 +57,9 @@ bool before(const Job &job, const emulator::Launch &launch) {
     regions.push_back(
         {start, start + a.bytes, at->second, a.kind != Kind::kDevice, nullptr, nullptr});
   }
+  regions.insert(regions.begin(), globals.begin(), globals.end());
+  std::sort(regions.begin(), regions.end(),
+            [](const Region &a, const Region &b) { return a.start < b.start; });
   calls.push_back({job.name, launch});
   checks.launch(regions.data(), regions.size(), variables.data(), variables.size());
   for (const auto &[p, bytes] : written) checks.wrote(p, bytes);
@@ -81,6 +85,10 @@ void after() {
          << l.block.x << '\t' << l.block.y << '\t' << l.block.z << '\t' << l.shared << '\t'
          << l.cluster << '\t' << l.library.dynamic << '\n';
   }
+  unsigned long long n = 0;
+  const char *const *names = kw_unset_names(&n);
+  for (unsigned long long i = 0; i < n; ++i)
+    text << "local\t" << reinterpret_cast<std::uintptr_t>(names[i]) << '\t' << names[i] << '\n';
   for (const Allocation &a : known) text << "memory\t" << a.bytes << '\t' << a.where << '\n';
 }
 
@@ -103,10 +111,18 @@ void check_launches(const std::string &library, unsigned wanted) {
   get(checks.findings, "kw_checks_findings");
   finding_bytes = std::stoul(setting("finding_bytes", "0"));
   std::istringstream offsets(setting("variables", ""));
-  bool own;
-  for (std::uintptr_t at, bytes; offsets >> at >> bytes >> own;)
+  bool guard;
+  for (std::uintptr_t at, bytes; offsets >> at >> bytes >> guard;)
     variables.push_back(
-        {at, at + bytes, static_cast<std::uint32_t>(variables.size()), own, nullptr, nullptr});
+        {at, at + bytes, static_cast<std::uint32_t>(variables.size()), guard, nullptr, nullptr});
+  std::istringstream own(setting("globals", ""));
+  bool has_value;
+  for (std::uintptr_t at, bytes; own >> at >> bytes >> has_value;) {
+    globals.push_back(
+        {at, at + bytes, static_cast<std::uint32_t>(known.size()), has_value, nullptr, nullptr});
+    char *p = reinterpret_cast<char *>(at);
+    known.push_back({p, bytes, Kind::kManaged, p, p, 0, true});
+  }
   checks.begin(wanted, 0xff);
   tell_writes(remember);
   observe(checks.observer(), before, after);

@@ -1,5 +1,7 @@
 // What builds whose every access is seen call for std::atomic and virtual functions; loads and
 // stores are in watch.cpp.
+#include <cstring>
+
 #include "host.h"
 
 namespace {
@@ -18,6 +20,32 @@ void __tsan_atomic_thread_fence(int) {
   if (kw_current) kw_fence(kw::emulator::kDeviceScope);
 }
 void __tsan_atomic_signal_fence(int) {}
+
+// -fsanitize=bounds: what libubsan is told.
+struct KwPlace {
+  const char *file;
+  unsigned line, column;
+};
+struct KwType {
+  unsigned short kind, info;
+  char name[1];
+};
+struct KwOutside {
+  KwPlace place;
+  const KwType *array, *index;
+};
+// The type's name is that of the array: 'float [32]'.
+void __ubsan_handle_out_of_bounds(const KwOutside *what, unsigned long index) {
+  const char *size = strchr(what->array->name, '[');
+  const bool is_signed = what->index->info & 1;
+  const unsigned bits = 1u << (what->index->info >> 1);
+  if (is_signed && bits < 64)
+    index = static_cast<unsigned long>(static_cast<long>(index << (64 - bits)) >> (64 - bits));
+  kw_index_outside(index, size ? strtoull(size + 1, nullptr, 10) : 0, HERE);
+}
+void __ubsan_handle_out_of_bounds_abort(const KwOutside *what, unsigned long index) {
+  __ubsan_handle_out_of_bounds(what, index);
+}
 
 #define KW_FETCH(T, bits, name)                                   \
   T __tsan_atomic##bits##_fetch_##name(volatile T *p, T v, int) { \

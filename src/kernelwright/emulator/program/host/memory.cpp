@@ -10,6 +10,7 @@ namespace kw::program {
 namespace {
 
 constexpr size_t kPage = 4096, kAligned = 256;
+constexpr size_t kMarked = size_t(64) << 20;  // bytes of the largest allocation with a pattern
 
 std::mutex lock;
 void (*told)(const void *, size_t) = nullptr;  // the observer
@@ -31,6 +32,9 @@ void *allocate(size_t bytes, Kind kind, const void *where) {
   mprotect(base + kPage + pages, kPage, PROT_NONE);
   // its end meets the page behind it
   char *const at = base + kPage + pages - inside;
+  // the host writes to it otherwise than by functions of the API
+  if (told && (kind == Kind::kManaged || kind == Kind::kPinned) && bytes <= kMarked)
+    kw_fill_pattern(at, bytes);
   std::lock_guard<std::mutex> hold(lock);
   used += bytes;
   all[reinterpret_cast<std::uintptr_t>(at)] = {at, bytes, kind, where, base, mapped, false};

@@ -9,6 +9,7 @@ import torch
 from kernelwright.contract import Ladder, arguments, rungs
 from kernelwright.dispatch import bind
 
+from .. import _split_keys
 from . import heuristics, spec
 
 __all__ = ["LADDER", "attention_with_kv_cache"]
@@ -28,6 +29,11 @@ LADDER = Ladder(
         rungs.cuda(
             "cluster", "", "a head's keys shared by a cluster", heuristics.fits_cluster,
             heuristics.CLUSTER, heuristic=heuristics.choose_cluster, sources=("decode.cuh",),
+        ),
+        rungs.cuda(
+            "split_mma", "", "keys split among blocks, a group's queries on tensor cores",
+            heuristics.fits_split, _split_keys.CONFIGS,
+            sources=("../paged/split/attend.cuh",),
         ),
     ),
     __name__,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from kernelwright.contract import CudaKernel, Launch, Plan, f32
+from kernelwright.contract import CudaKernel, Launch, Plan, f32, i32, i64
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.plan import packed
 from kernelwright.contract.template_args import CTYPE
 
+from .._split_keys import blocks_of
 from . import heuristics
 
 FOLDER = Path(__file__).parent
@@ -44,3 +45,22 @@ def _plan(kernel, size, config, q, k, v, k_cache, v_cache, lengths, scale):
         block=(config["warps"] * 32, 1, 1),
     )
     return Plan((launch,))
+
+
+def split_mma(gpu, config, q, k, v, k_cache, v_cache, lengths, scale):
+    (b, h, d), g = q.shape, k.shape[1]
+    of = blocks_of(gpu, config, q.dtype, q.dtype, h // g, d, d, b * g, k_cache.shape[2])
+    strides = [n for t in (q, k, v) for n in t.stride()[:2]]
+    strides += [n for t in (k_cache, v_cache) for n in t.stride()[:3]]
+    sizes = (g, h // g, of.chunks, of.splits)
+    launch = Launch(
+        CudaKernel(
+            FOLDER / "cuda_split_mma.cu", f"decode_split_mma<{of.name}, {config['blocks']}>"
+        ),
+        grid=(b * g * of.chunks * of.splits, 1, 1),
+        args=("q", "k", "v", "k_cache", "v_cache", "lengths", "y", "sums", "states", "arrived",
+              *map(i64, (*strides, k_cache.shape[2])), *map(i32, sizes), f32("scale")),
+        block=(of.warps * 32, 1, 1),
+        shared=of.shared,
+    )  # fmt: skip
+    return Plan((launch,), of.scratch())

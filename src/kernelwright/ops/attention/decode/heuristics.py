@@ -7,6 +7,8 @@ import torch
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.eligibility import kind, no_clusters, off_boundary, other_dtype
 
+from .. import _split_keys
+
 BLOCK = ({"warps": 4, "unroll": 4}, {"warps": 8, "unroll": 4})
 CLUSTER = (
     {"warps": 4, "unroll": 4, "waves": 2},
@@ -36,6 +38,16 @@ def fits(gpu, q, k, v, k_cache, v_cache, lengths, scale):
 
 def fits_cluster(gpu, **args):
     return no_clusters(gpu) or fits(gpu, **args)
+
+
+def fits_split(gpu, q, k_cache, v_cache, **others):
+    """As `fits`, of 16-bit elements."""
+    if q.dtype == torch.float32:
+        return "q: tensor cores have no float32"
+    if k_cache.shape[2] >= 2**31 - 2**16:
+        return f"k_cache: {k_cache.shape[2]} positions do not fit an int32"
+    why = _split_keys.unfit((k_cache, v_cache), 2)
+    return why or fits(gpu, q=q, k_cache=k_cache, v_cache=v_cache, **others)
 
 
 def lanes(q) -> int:

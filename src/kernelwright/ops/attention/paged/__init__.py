@@ -9,6 +9,7 @@ import torch
 from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 
+from .. import _split_keys
 from . import heuristics, spec
 
 __all__ = ["LADDER", "LADDER_UPDATE", "paged_attention", "reshape_and_cache"]
@@ -23,6 +24,14 @@ LADDER = Ladder(
             "keys split among programs, the heads that share them in one tile, then a merge",
             heuristics.fits,
             heuristics.CONFIGS,
+        ),
+        rungs.cuda(
+            "split_mma",
+            "",
+            "keys split among blocks, a group's queries on tensor cores, merged in one launch",
+            heuristics.fits_split,
+            _split_keys.CONFIGS,
+            sources=("split/attend.cuh",),
         ),
     ),
     __name__,

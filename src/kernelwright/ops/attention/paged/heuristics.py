@@ -6,7 +6,9 @@ import torch
 
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.eligibility import kind as dtype_name
-from kernelwright.contract.eligibility import unsupported_dtype
+from kernelwright.contract.eligibility import off_boundary, unsupported_dtype
+
+from .. import _split_keys
 
 BYTES = (torch.float8_e4m3fn, torch.float8_e5m2, torch.int8)
 MOST_SPLITS = 64
@@ -33,6 +35,25 @@ def fits(gpu, q, k, v, table, lengths, scale, k_scale, v_scale):
     if table.shape[1] * k.shape[1] >= 2**31 - 512:
         return "the table's tokens do not fit an int32"
     return None
+
+
+def fits_split(gpu, q, k, v, table, lengths, **scales):
+    """As `fits`, of whole vectors in 16 bits or less, in pages of whole tiles."""
+    if q.dtype == torch.float32:
+        return "q: tensor cores have no float32"
+    if why := fits(gpu, q, k, v, table, lengths, **scales):
+        return why
+    if k.shape[1] % 16:
+        return f"k: pages of {k.shape[1]} tokens are not whole tiles of 16"
+    if why := _split_keys.unfit((k, v), 1):
+        return why
+    tensors = {"q": q, "k": k, "v": v}
+    for name, t in tensors.items():
+        if any(n * t.itemsize % 16 for n in t.stride()[:-1]):
+            return f"{name}: its heads are not apart by whole vectors of 16 bytes"
+    if why := off_boundary(tensors):
+        return why
+    return "lengths: not contiguous" if not lengths.is_contiguous() else None
 
 
 def fits_scatter(gpu, keys, values, k, v, slots, kind, k_scale, v_scale):

@@ -211,7 +211,7 @@ class Child:
         """Call the function, keep its results, and return their descriptions."""
         for old in release:
             self.runs.pop(old, None)
-        self._spoil(poison)
+        self._fill_with_nan(poison)
         guard = redzones.Guard()
         with ExitStack() as stack:
             if guarded:
@@ -236,7 +236,7 @@ class Child:
             "replaced": self.functions.replaced(),
         }
 
-    def _spoil(self, sizes: list[int]) -> None:
+    def _fill_with_nan(self, sizes: list[int]) -> None:
         """Leave NaN in the memory that will probably be allocated for the results."""
         spoiled = [torch.full((n // 4 + 1,), float("nan"), device=self.device) for n in sizes]
         del spoiled

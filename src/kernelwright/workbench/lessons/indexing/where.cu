@@ -1,4 +1,4 @@
-// Lesson indexing: each thread writes where it is.
+// Lesson indexing: each thread writes its position.
 
 // One dimension: a row of n elements.
 __global__ void row(int *element, int n) {

@@ -18,7 +18,7 @@ async function expand(part) {
   if (pick) choose(pick, body, "machine", by("machine").value);
 }
 
-// Shows the template that a select names, and lets the user choose another one.
+// Shows the template chosen by a select element, which lets the user choose another one.
 function choose(pick, parent, kind, first) {
   const shown = parent.querySelector(`:scope > [data-shown="${kind}"]`);
   const show = () => {
@@ -125,7 +125,7 @@ const draw = (tag, attributes) => {
   return made;
 };
 
-// Columns: title, value, text, class. "n" is for numbers; "wide" is left out on a phone.
+// Columns: title, value, text, class. "n" is for numbers; "wide" is omitted on a phone.
 const COLUMNS = [
   ["operator", (o) => o.name, (o) => o.name, ""],
   ["of roof", (o) => o.roof, (o) => percent(o.roof), "n strong"],

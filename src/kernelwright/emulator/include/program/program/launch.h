@@ -9,6 +9,11 @@ namespace kw::program {
 
 template <typename T> struct Channel;  // the format of a texel
 
+// __cluster_dims__ of a kernel, along x.
+struct InClusters {
+  unsigned blocks;
+};
+
 struct Config {
   dim3 grid, block;
   size_t shared = 0;
@@ -17,6 +22,10 @@ struct Config {
   bool cooperative = false;
   Config(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = nullptr)
       : grid(grid), block(block), shared(shared), stream(stream) {}
+  Config(InClusters c, dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = nullptr)
+      : Config(grid, block, shared, stream) {
+    cluster = c.blocks;
+  }
   Config() = default;
 };
 
@@ -31,6 +40,16 @@ struct Job {
 void submit(Job);
 // Memory that the host has written otherwise than by a function of the API.
 void wrote(const void *, size_t bytes);
+
+// A local variable of a kernel that is declared without a value; the checks tell reads of it.
+template <typename T> KW_BUILT_IN void unset(T &x, const char *name) {
+  using One = std::remove_all_extents_t<T>;
+  if constexpr (std::is_trivially_default_constructible_v<One> && std::is_trivially_copyable_v<One>)
+    kw_unset(&x, sizeof x, name);
+}
+
+// Bytes of shared memory that belong to no variable.
+#define KW_GAP(name) static __shared__ __attribute__((used)) unsigned char name[64]
 
 // Kernels whose addresses are taken as void *: how their parameters are read.
 using Bind = Job (*)(const void *kernel, void **arguments);

@@ -1,0 +1,180 @@
+"""Calls of operators in C++ (toolchain/host): where they are proven, how an operator is called, and
+its node in autograd's graph.
+
+An operator is called in C++ if its calls there and in Python have been compared on a GPU with the
+current source (tools/prove_calls.py). Otherwise its calls stay in Python and C.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from torch.autograd import forward_ad
+
+from kernelwright.contract import Operator
+from kernelwright.support import includes
+from kernelwright.support.settings import DATA, settings
+from kernelwright.toolchain import c_extensions, host
+
+from . import data
+from .override import active
+
+if TYPE_CHECKING:
+    from .binding import LaunchCache
+
+
+@dataclass(frozen=True)
+class Node:
+    """How a backward is called (`Derivative` in toolchain/host/node.h).
+
+    Attributes:
+        only: the place of the one argument that wants a gradient; -1 for any.
+        sources: of the backward's arguments, (code, place): g the gradient of a result, o the same
+            if it may be None; a an argument that is kept, v its value, r a result that is kept.
+        gradients: of each argument: the backward's result, -2 - r for the gradient of result r, or
+            -1 for none.
+        fixed: of each result, whether it has no gradient.
+        run, call: the backward, and the same where something may intercept calls.
+    """
+
+    only: int
+    sources: tuple[tuple[str, int], ...]
+    gradients: tuple[int, ...]
+    fixed: tuple[bool, ...]
+    run: LaunchCache
+    call: Callable
+
+    @staticmethod
+    def of(
+        op: Operator,
+        backward: Operator,
+        fixed: list[str],
+        same: dict[str, str],
+        run: LaunchCache,
+        call: Callable,
+    ) -> Node:
+        """Of a backward's schema, whose names autograd.py explains. `fixed` are the results without
+        a gradient, `same` is as `bind` says."""
+        arguments = {a.name: (i, a.is_tensor) for i, a in enumerate(op.args)}
+        results = {r: i for i, r in enumerate(op.results)}
+
+        def source(name: str, kind: str) -> tuple[str, int]:
+            if name[0] == "g" and name[1:] in results:
+                return "o" if kind == "Tensor?" else "g", results[name[1:]]
+            if name in arguments:
+                place, is_tensor = arguments[name]
+                return "a" if is_tensor else "v", place
+            return "r", results[name]
+
+        def gradient(name: str) -> int:
+            of = same.get(name, name)
+            if f"g{of}" in backward.results:
+                return backward.results.index(f"g{of}")
+            return -2 - results[of] if name in same else -1
+
+        return Node(
+            -1,
+            tuple(source(a.name, a.kind) for a in backward.args),
+            tuple(gradient(a.name) for a in op.args),
+            tuple(r in fixed for r in op.results),
+            run,
+            call,
+        )
+
+    @staticmethod
+    def alone(op: Operator, name: str, kept: str, run: LaunchCache, call: Callable) -> Node:
+        """Of the one argument `name`: its gradient is made of the result's and of `kept`."""
+        places = {a.name: i for i, a in enumerate(op.args)}
+        gradients = tuple(0 if a.name == name else -1 for a in op.args)
+        return Node(places[name], (("g", 0), ("a", places[kept])), gradients, (False,), run, call)
+
+    def told(self, name: str) -> tuple[Any, ...]:
+        """What C++ takes; `name` is the node's."""
+        calls = self.run.in_cpp, self.call
+        return (name, self.only, self.sources, self.gradients, self.fixed, *calls)
+
+
+#: A machine's record: {"source": a hash, "operators": {name: calls compared}}.
+RECORD = "calls.json"
+#: Functions of operators that C++ may enter, by operator: what `tools/prove_calls.py` calls.
+entries: dict[str, Callable] = {}
+
+
+@cache
+def source_hash() -> str:
+    """First 16 hex digits of the SHA-256 of the C and C++ without comments, and of the Python that
+    describes plans and derivatives to it."""
+    native = [*sorted(host.FOLDER.glob("*.h")), host.FOLDER / "module.cpp", c_extensions.SOURCE]
+    python = host.FOLDER.with_name("gpu_executor.py"), Path(__file__)
+    digest = hashlib.sha256()
+    for code in (*map(includes.code, native), *map(_code, python)):
+        digest.update(code.encode() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _code(path: Path) -> str:
+    """A Python file without comments, layout and docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(
+            node
+        ):
+            node.body = node.body[1:]
+    return ast.unparse(tree)
+
+
+@cache
+def proven() -> frozenset[str]:
+    """The operators that are called in C++.
+
+    Raises:
+        data.Damaged: a record is damaged.
+    """
+    found: set[str] = set()
+    for folder in (DATA / "records", settings().records):
+        for path in sorted(folder.glob(f"*/{RECORD}")) if folder else ():
+            record = data.document(path, {})
+            if record.get("source") == source_hash():
+                found |= record["operators"].keys()
+    return frozenset(found)
+
+
+def start() -> None:
+    """Begin to load C++, if an operator is called in it."""
+    if proven():
+        host.start()
+
+
+def calls() -> str:
+    """For how many operators C++ is proven, in a few words."""
+    count = len(proven())
+    return f"C++ is proven for {count} operators" if count else "C++ is unproven, not used"
+
+
+def status() -> str:
+    """What calls of operators run in on a GPU, and why."""
+    return f"{host.status()}; {calls()}" if proven() else f"Python and C: {calls()}"
+
+
+def enter(op: Operator, entry: Any, run: LaunchCache, nodes: list[Node]) -> None:
+    """Let an operator's function call C++ first, once that is there. Of `nodes`, the first that
+    holds for a call is made."""
+    if op.mutated or any(a.kind == "Tensor[]" for a in op.args):
+        return
+    entries[op.name] = entry
+
+    def connect(module: ModuleType) -> None:
+        if run.in_cpp is None:
+            return
+        told = tuple(n.told(f"{op.torch_name}Backward") for n in nodes if n.run.in_cpp is not None)
+        modes = vars(forward_ad)
+        entry.__globals__["in_cpp"] = module.Entry(run.in_cpp, op.torch_name, active, modes, told)
+
+    host.when_loaded(connect)

@@ -1,0 +1,107 @@
+// Where threads meet: barriers, warp operations, fences. And what needs no memory: variables
+// without a value, indices. checks.cpp alone includes it.
+#pragma once
+#include "state.h"
+
+namespace kw::emulator {
+namespace {
+
+// A finding that concerns no memory.
+Finding about(std::uint32_t what, const Side &a, const Side &b = {}) {
+  Finding f = {};
+  f.kind = what, f.region = kNowhere, f.launch = launch_turn;
+  f.a = a, f.b = b;
+  return f;
+}
+
+// Threads of the block that have ended without this barrier.
+void look_at_exits(const Block &b, const Thread &first) {
+  unsigned ended = 0, which = 0;
+  for (unsigned i = 0; i < b.count; ++i)
+    if (b.threads[i].wait == kNothing) ++ended, which = i;
+  if (!ended) return;
+  Finding f =
+      about(kAfterExit, side_of(first, first.where, 0), side_of(b.threads[which], nullptr, 0));
+  f.lane = ended;
+  findings.add(f);
+}
+
+void barrier(Block &b) {
+  unsettled.settle(findings);
+  order.barrier(b);
+  const Thread *first = nullptr;
+  for (unsigned i = 0; i < b.count; ++i) {
+    const Thread &t = b.threads[i];
+    if (t.wait == kNothing) continue;
+    if (!first) {
+      meet((first = &t)->where);
+      if (wanted & kExits) look_at_exits(b, t);
+    }
+    if (t.where != first->where && wanted & kDivergence)
+      findings.add(about(kTwoBarriers, side_of(*first, first->where, 0), side_of(t, t.where, 0)));
+  }
+}
+
+// Lanes of the mask that have ended without this operation.
+void look_at_mask(const Thread &first, unsigned lanes, const Thread *warp) {
+  const unsigned of_block = std::min(32u, first.block->count - first.number / 32 * 32);
+  const unsigned all = of_block == 32 ? ~0u : (1u << of_block) - 1;
+  const unsigned ended = first.mask & all & ~lanes;
+  if (!ended) return;
+  Finding f = about(kLanesEnded, side_of(first, first.where, 0),
+                    side_of(warp[__builtin_ctz(ended)], nullptr, 0));
+  f.lane = static_cast<std::uint32_t>(__builtin_popcount(ended));
+  findings.add(f);
+}
+
+void warp(Thread &first, unsigned lanes) {
+  if (first.wait == kSyncwarp) {
+    order.syncwarp(first, lanes);
+    meet(first.where);
+  }
+  if (!(wanted & kDivergence)) return;
+  const Thread *const warp = first.block->threads + first.number / 32 * 32;
+  if (wanted & kExits && first.wait != kActivemask && first.wait != kTogether)
+    look_at_mask(first, lanes, warp);
+  if (first.wait != kShuffle) return;
+  for (unsigned left = lanes; left; left &= left - 1) {
+    const Thread &t = warp[__builtin_ctz(left)];
+    if (lanes >> t.source & 1) continue;
+    Finding f = about(kAbsentLane, side_of(t, t.where, 0));
+    f.lane = t.source;
+    findings.add(f);
+  }
+}
+
+void fence(Thread &t, unsigned scope, const void *where) {
+  order.fence(t, scope);
+  meet(where);
+}
+
+void named(Thread &t, unsigned which, Named what, const void *where) {
+  if (what == kArrives) {
+    order.arrive_at(t, which);
+    meet(where);
+  } else if (what == kPasses) {
+    order.pass(t, which);
+  } else {
+    order.complete(t, which);
+  }
+}
+
+void unset(Thread &t, const char *name, unsigned bytes, const void *where) {
+  if (!(wanted & kInit)) return;
+  Finding f = about(kNoValue, side_of(t, where, kRead));
+  f.bytes = bytes, f.address = reinterpret_cast<std::uint64_t>(name);
+  findings.add(f);
+}
+
+void index(Thread &t, std::uint64_t i, std::uint64_t size, const void *where) {
+  if (!(wanted & kBounds)) return;
+  Finding f = about(kIndex, side_of(t, where, 0));
+  f.offset = static_cast<std::int64_t>(i), f.address = size;
+  findings.add(f);
+}
+
+}  // namespace
+}  // namespace kw::emulator

@@ -1,0 +1,29 @@
+// What launcher.c offers to C++: launching without Python objects, and so without the interpreter's
+// lock. Handed over in a capsule of this name.
+#pragma once
+#include <stdint.h>
+
+#define KW_LAUNCHER_INTERFACE "kernelwright_launcher.interface"
+
+// A kernel parameter.
+typedef union {
+  uint64_t u64;
+  int32_t i32;
+  int64_t i64;
+  float f32;
+  double f64;
+  const char *bytes;
+} Value;
+
+typedef struct {
+  // The driver's error code. `launcher` is a Launcher; `grid` has three numbers if its grid is
+  // open, `open` the parameters that each call gives, in order.
+  int (*start)(const void *launcher, void *stream, const int32_t *grid, const Value *open);
+  // Kind of the n-th parameter that each call gives (p, i, l, f, d, b); 0 after the last.
+  char (*kind)(const void *launcher, int n);
+  int (*has_open_grid)(const void *launcher);
+  int (*is_launcher)(const void *object);
+  // UTF-8, of the launcher's lifetime.
+  const char *(*name)(const void *launcher);
+  void (*describe)(int code, const char **symbol, const char **text);
+} LauncherInterface;

@@ -1,0 +1,69 @@
+"""What the checks put behind declarations of a kernel's variables."""
+
+import re
+
+import pytest
+
+from kernelwright.emulator.program.rewrite import clusters_of, kernels_of, rewritten
+from kernelwright.emulator.program.unset import marked
+
+
+def inside(text):
+    made = marked(f"__global__ void k(int *x) {{\n  {text}\n}}\n")
+    assert made.count("\n") == text.count("\n") + 3
+    return made
+
+
+@pytest.mark.parametrize(
+    ("declaration", "names"),
+    [
+        ("float sum;", ["sum"]),
+        ("float a, *p, q[3][N + 1], r = f(2, 3), z;", ["a", "p", "q", "z"]),
+        ("unsigned long long w;", ["w"]),
+        ("Foo<int, 3>::type m;", ["m"]),
+        ("n::pair<float> m;", ["m"]),
+        ("if (x) { half2 h; }", ["h"]),
+        ("struct S { int a; float b; } ; S s;", ["s"]),
+        ("union { int a; float b; } u;", []),
+        ("float v = 1, w{2}, u(3);", []),
+        ("const int i = 3; x[0] = i; return; f<3>(x); std::swap(a, b);", []),
+        ("for (int i; i < 3;) x[i] = 0;", []),
+        ("extern __shared__ float c[]; __shared__ int n; static int m;", []),
+        ("cg::thread_block &b = block; delete p; goto end;", []),
+        ("/* float a; */ // float b;", []),
+        ("#define D float a;\n", []),
+    ],
+)
+def test_variables_without_a_value(declaration, names):
+    assert re.findall(r'unset\(\w+, "(\w+)"\);', inside(declaration)) == names
+
+
+def test_functions_of_the_host_stay():
+    text = "void f() { float x; }\nint main() { int n; }\n__device__ int y[3];\n"
+    assert marked(text) == text
+    text = "static constexpr __device__ int f(int n) { int m; m = n; return m; }\n"
+    assert marked(text) == text
+
+
+@pytest.mark.parametrize(
+    ("declaration", "gaps"),
+    [
+        ("__shared__ float a[3];", 1),
+        ("__shared__ alignas(16) float a[3],\n b[4][5];", 2),
+        ("__shared__ std::pair<int, float> a[3];", 1),
+        ("__shared__ int n; extern __shared__ int s[];", 0),
+    ],
+)
+def test_arrays_in_shared_memory_have_gaps(declaration, gaps):
+    made = inside(declaration)
+    names = re.findall(r"KW_GAP\((\w+)\)", made)
+    assert len(names) == len(set(names)) == gaps
+    if gaps == 2:
+        assert "; __shared__ alignas(16) float \n b[4][5];" in re.sub(r" KW_GAP\(\w+\);", "", made)
+
+
+def test_clusters_of_a_kernel():
+    text = "template <int N> __global__ void __cluster_dims__(N / 2, 1, 1) k(int *x) {}\n"
+    assert clusters_of(text) == {"k": "N / 2"}
+    made = rewritten("k<4><<<8, 32>>>(x);", kernels_of(text), {"k": "2"})
+    assert "kw::program::InClusters{2}, 8, 32" in made

@@ -1,0 +1,103 @@
+"""Calls in the C++ of toolchain/host and in Python, with a driver that records launches."""
+
+import ctypes
+from contextlib import contextmanager
+from functools import cache
+
+import pytest
+import torch
+from tools.prove_calls import Switch
+
+from kernelwright.toolchain import driver, gpu_executor
+
+SIZES = {"pointer": 8, "i32": 4, "i64": 8, "f32": 4, "f64": 8}
+HEAD = 11  # words before a launch's parameters
+
+
+class Kernel(ctypes.Structure):
+    _fields_ = [("count", ctypes.c_int), ("sizes", ctypes.c_int * 64)]
+
+
+@contextmanager
+def recording():
+    """Inside `hosted`: launches are recorded, with all their parameters. Yields a function that
+    returns those since it was called last: (kernel's number, words of its launch, parameters), a
+    parameter being (kind, word)."""
+    library, kernels, next_kernel = driver.library(), [], []
+    real, function = gpu_executor._launcher, driver.function
+
+    def launcher(step, tensors, device):
+        kernel = Kernel(len(step.kinds))
+        for i, kind in enumerate(step.kinds):
+            kernel.sizes[i] = SIZES.get(kind, 0)
+        kernels.append((kernel, step.kinds))
+        next_kernel.append(ctypes.addressof(kernel))
+        return real(step, tensors, device)
+
+    flag, logged = (ctypes.c_int.in_dll(library, n) for n in ("recording", "logged"))
+    words = (ctypes.c_uint64 * (1 << 16)).in_dll(library, "log_words")
+
+    def taken():
+        found, at = [], 0
+        addresses = [ctypes.addressof(k) for k, _ in kernels]
+        while at < logged.value:
+            head = words[at : at + HEAD]
+            number = addresses.index(head[0])
+            values = words[at + HEAD : at + HEAD + head[-1]]
+            found.append((number, head[1:], list(zip(kernels[number][1], values, strict=True))))
+            at += HEAD + head[-1]
+        logged.value = 0
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu_executor, "_launcher", launcher)
+        patch.setattr(driver, "function", lambda *given: next_kernel.pop())
+        flag.value = 1
+        yield taken
+        flag.value = 0
+    assert function is driver.function
+
+
+_switch = cache(Switch)
+
+
+@contextmanager
+def in_cpp():
+    """Operators are called in C++ inside the block. Yields a context manager in which they are
+    not."""
+    switch = _switch()
+    switch.set(True)
+
+    @contextmanager
+    def outside():
+        switch.set(False)
+        try:
+            yield
+        finally:
+            switch.set(True)
+
+    try:
+        yield outside
+    finally:
+        switch.set(False)
+
+
+def labelled(launches, tensors):
+    """Launches with names in place of addresses: of tensors, by name, and others in order."""
+    names = {t.data_ptr(): name for name, t in tensors.items() if t is not None and t.numel()}
+    others = {}
+
+    def label(kind, word):
+        if kind != "pointer" or word == 0:
+            return kind, word
+        return names.get(word) or others.setdefault(word, ("address", len(others)))
+
+    return [(number, head, [label(*p) for p in given]) for number, head, given in launches]
+
+
+def told(t):
+    """What a tensor shows without its data."""
+    if not isinstance(t, torch.Tensor):
+        return t
+    node = t.grad_fn and t.grad_fn.name()
+    return t.shape, t.stride(), t.dtype, t.requires_grad, t._version, node, t.is_leaf, t.output_nr

@@ -1,0 +1,85 @@
+"""Building the C++ of toolchain/host, with compilers that only pretend to."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from kernelwright.support.errors import CompileError
+from kernelwright.toolchain import host
+from support.planning import own_cache  # noqa: F401
+
+COMPILER = """#!/bin/sh
+case "$*" in *--version*) echo "a compiler"; exit 0;; esac
+echo asked >> {asked}
+{does}
+"""
+
+
+@pytest.fixture
+def compiler(tmp_path, monkeypatch, cached):
+    """Sets what the C++ compiler does, and returns how often it was asked."""
+    asked = tmp_path / "asked"
+
+    def set_to(does):
+        script = tmp_path / "compiler"
+        script.write_text(COMPILER.format(asked=asked, does=does))
+        script.chmod(0o700)
+        monkeypatch.setenv("CXX", str(script))
+        return lambda: len(asked.read_text().split()) if asked.exists() else 0
+
+    return set_to
+
+
+WRITES = 'for last; do :; done; echo made > "$last"'
+
+
+def test_it_is_built_once(compiler):
+    asked = compiler(WRITES)
+    assert host.build().read_text() == "made\n" and host.build().exists()
+    assert asked() == 1
+
+
+def test_a_refusal_is_kept_and_said(compiler):
+    asked = compiler("echo it is too old >&2; exit 1")
+    for _ in range(2):
+        with pytest.raises(CompileError, match="it is too old"):
+            host.build()
+    assert asked() == 1
+    assert host.status().startswith("Python and C: ") and "it is too old" in host.status()
+
+
+def test_without_a_compiler_calls_stay_in_python(monkeypatch, tmp_path, cached):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(host, "_problem", None)
+    host._load_or_say()
+    assert host.loaded is None
+    assert host.status() == ("Python and C: no C++ compiler: install g++ or clang++, or set CXX")
+
+
+def test_a_file_that_is_no_module_is_said(compiler, monkeypatch):
+    compiler(WRITES)
+    monkeypatch.setattr(host, "_problem", None)
+    monkeypatch.setattr(host, "_build_elsewhere", lambda: None)
+    host._load_or_say()
+    assert host.loaded is None and "kernelwright_host" in host.status()
+
+
+@pytest.mark.long
+def test_a_build_that_is_killed_is_built_again(compiler, tmp_path):
+    asked = compiler("exec sleep 60")
+    builder = subprocess.Popen(
+        [sys.executable, "-m", "kernelwright.toolchain.host"], start_new_session=True
+    )
+    while not asked():
+        assert builder.poll() is None
+        time.sleep(0.05)
+    os.killpg(builder.pid, signal.SIGKILL)
+    builder.wait()
+    compiler(WRITES)
+    assert host.build().read_text() == "made\n"
+    assert asked() == 2

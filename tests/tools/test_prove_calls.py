@@ -1,0 +1,77 @@
+"""tools/prove_calls.py, with a driver that launches nothing."""
+
+import json
+import random
+import time
+
+import pytest
+import torch
+
+from kernelwright.dispatch import cpp
+from kernelwright.support import settings
+from kernelwright.toolchain import c_extensions, host, modes
+from support.cpp_calls import _switch, in_cpp
+from support.hosted import hosted
+from tools import prove_calls
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def switch(tmp_path_factory):
+    if modes.has_gpu() or c_extensions.compiler() is None or host.compiler() is None:
+        pytest.skip("a stand-in for a GPU, built with a C compiler")
+    with hosted(tmp_path_factory.mktemp("driver")), in_cpp(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prove_calls, "_bits", lambda t: torch.tensor(0))  # no kernel writes them
+        yield _switch()
+
+
+def compared(name, switch):
+    rng, end = random.Random(name), time.monotonic() + 60
+    return prove_calls.operator_compared(name, CPU, switch, rng, end)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "mul", "gelu"])
+def test_calls_that_agree_are_counted(name, switch):
+    found = compared(name, switch)
+    assert not found["problems"]
+    assert found["agreed"].keys() == {name, f"{name}.backward"}
+
+
+@pytest.mark.long
+def test_a_call_that_differs_is_a_problem(switch, monkeypatch):
+    names = cpp.entries["tanh"].__globals__
+
+    def wrong(x, rung):
+        return x.clone()
+
+    kept = [
+        (c, run, [(n, f, wrong if n is names else entry) for n, f, entry in users])
+        for c, run, users in switch._kept
+    ]
+    monkeypatch.setattr(switch, "_kept", kept)
+    assert compared("tanh", switch)["problems"]
+
+
+def test_only_a_record_of_the_current_source_proves(tmp_path, monkeypatch):
+    monkeypatch.setenv("KW_RECORDS", str(tmp_path))
+    settings.settings.cache_clear()
+    try:
+        shipped = cpp.proven.__wrapped__()
+        path = prove_calls.record({"softmax": 3}, tmp_path)
+        assert cpp.proven.__wrapped__() == shipped | {"softmax"}
+        document = json.loads(path.read_text())
+        path.write_text(json.dumps({**document, "source": "0" * 16}))
+        assert cpp.proven.__wrapped__() == shipped
+    finally:
+        settings.settings.cache_clear()
+
+
+def test_without_a_proof_nothing_is_built(monkeypatch):
+    started = []
+    monkeypatch.setattr(host, "start", lambda: started.append(True))
+    for proven, expected in ((frozenset(), []), (frozenset({"softmax"}), [True])):
+        monkeypatch.setattr(cpp, "proven", lambda proven=proven: proven)
+        cpp.start()
+        assert started == expected
