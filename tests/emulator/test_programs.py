@@ -12,7 +12,9 @@ from kernelwright import emulator
 from kernelwright.emulator import program
 from kernelwright.emulator.checks import CHECKS
 from kernelwright.emulator.program import build, errors, sources
+from kernelwright.emulator.program.loops.facts import Facts, together
 from kernelwright.emulator.program.rewrite import kernels_of, rewritten
+from kernelwright.emulator.program.tokens import tokens
 from kernelwright.support.errors import CompileError, UsageError
 from support.paths import FIXTURES, ROOT
 
@@ -219,6 +221,31 @@ def test_headers_are_found_in_the_whole_project(tmp_path):
         tmp_path / "bench" / "cuda" / "common.h",  # the nearest of three
         tmp_path / "a" / "deep" / "only.cuh",
     ]
+
+
+def test_files_beside_the_headers_of_other_files(tmp_path):
+    (tmp_path / "kernels").mkdir()
+    for file, text in {
+        "main.cu": '#include "sort.h"\nint main() {}\n',
+        "sort.h": "void sort();\n",
+        "sort.cu": '#include "kernels/merge.h"\n',
+        "kernels/merge.h": "",
+        "kernels/merge.cu": "",
+        "kernels/test.cu": "int main() {}\n",
+    }.items():
+        (tmp_path / file).write_text(text)
+    found = [p for p in sources.beside(tmp_path / "main.cu") if tmp_path in p.parents]
+    assert found == [tmp_path / "sort.cu", tmp_path / "kernels" / "merge.cu"]
+
+
+def test_types_that_stand_for_classes_of_cub_meet_other_threads():
+    text = (
+        "using Scan = cub::BlockScan<int, 64>;\ntypedef cub::WarpReduce<int> Sum;\nusing T = int;"
+    )
+    facts = Facts([text])
+    assert facts.meeting_types.keys() == {"Scan", "Sum"}
+    assert together(facts.meaning(tokens("Scan(s).ExclusiveSum(x, y);"))) == "cub"
+    assert together(facts.meaning(tokens("T(s);"))) is None
 
 
 def test_names_that_the_linker_misses():

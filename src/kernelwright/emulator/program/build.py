@@ -86,10 +86,10 @@ def _link(work: Path, source: Path, kind: str, out: Path) -> None:
     """Compile the source and link it; with the files beside it that define what is missing."""
     objects = [_compiled(work, source, kind, whole=True)]
     left = list(sources.beside(source))
-    parallel = _linked(sources.own(source))
+    files = sources.own(source)
     while True:
         libraries = [str(host()), str(build.runtime())]
-        link = ["-no-pie", "-pthread", *map(str, objects), *libraries, "-lm", *parallel]
+        link = ["-no-pie", "-pthread", *map(str, objects), *libraries, "-lm", *_linked(files)]
         done = build._call(work, [*link, "-o", str(out)])
         if not done.returncode:
             return
@@ -100,6 +100,7 @@ def _link(work: Path, source: Path, kind: str, out: Path) -> None:
             raise CompileError(errors.explain(done.stderr, source, known))
         left = [p for p in left if p not in more]
         objects += [_compiled(work, p, kind, whole=False) for p in more]
+        files = {**files, **{path: text for p in more for path, text in sources.own(p).items()}}
 
 
 def _compiled(work: Path, source: Path, kind: str, whole: bool) -> Path:

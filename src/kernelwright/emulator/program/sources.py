@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -87,11 +87,16 @@ def _defines_main(text: str) -> bool:
 
 def beside(source: Path) -> tuple[Path, ...]:
     """Files that may hold functions that a program declares only: those without `main` in the
-    folder of its source, in folders that its project shares, and beside its headers."""
-    places = dict.fromkeys((*folders(source), *(p.parent for p in own(source))))
-    found = (p for f in places for p in sorted(f.iterdir()) if p.suffix in UNITS)
-    own_ = (p.resolve() for p in found if p.is_file() and p.resolve() != source)
-    return tuple(p for p in dict.fromkeys(own_) if not _defines_main(_text(p)))
+    folder of its source, in folders that its project shares, and beside its headers; and those
+    beside the headers of these files."""
+    near = _units(source, (*folders(source), *(p.parent for p in own(source))))
+    return tuple(dict.fromkeys((*near, *_units(source, (p.parent for u in near for p in own(u))))))
+
+
+def _units(source: Path, places: Iterable[Path]) -> list[Path]:
+    found = (p for f in dict.fromkeys(places) for p in sorted(f.iterdir()) if p.suffix in UNITS)
+    files = (p.resolve() for p in found if p.is_file() and p.resolve() != source)
+    return [p for p in dict.fromkeys(files) if not _defines_main(_text(p))]
 
 
 def has_main(source: Path) -> bool:
@@ -138,6 +143,8 @@ def defines(path: Path, name: str) -> bool:
     """Whether a file seems to define a function or a variable."""
     function = rf"\b{name}\s*\((?:[^;{{}}()]|\([^()]*\))*\)\s*(?:const\s*)?(?:noexcept\s*)?\{{"
     variable = rf"^(?!\s*(?:extern|return)\b)[\w:<>,*&\t ]+[\s*&]{name}\s*(?:\[[^]]*\]\s*)*(?:=|;)"
+    if path.suffix == ".c":  # int f(n) int n; { }
+        function = rf"{function}|\b{name}\s*\([\w\s,]*\)\s*(?:\w[\w\s*,\[\]]*;\s*)+\{{"
     return re.search(f"{function}|{variable}", _code(_text(path)), re.M) is not None
 
 

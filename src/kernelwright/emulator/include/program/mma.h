@@ -1,4 +1,4 @@
-// Stands for NVIDIA's header of the same name: nvcuda::wmma. A lane holds elements as mma.sync's
+// Replaces NVIDIA's header of the same name: nvcuda::wmma. A lane holds elements as mma.sync's
 // registers do; which elements those are is left open by NVIDIA.
 #pragma once
 #include <cuda_bf16.h>

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from ..tokens import Token, angle_opening, closing, opening, tokens
+from .definitions import Definition, definitions
 
 #: A call of one of these meets other threads, waits for them, or counts on their order.
 TOGETHER = re.compile(
@@ -18,12 +19,18 @@ TOGETHER = re.compile(
       | barrier_arrive | barrier_wait | thread_local | setjmp | alloca | kw_\w+""",
     re.X,
 )
+#: Where threads meet in a way that loops may follow.
+MEETS = re.compile(
+    r"\b(?:__syncthreads|sync|__shfl\w*|__(?:ballot|any|all|uni)(?:_sync)?|__syncwarp"
+    r"|__match_any_sync|__reduce_\w+_sync|__activemask|tiled_partition|volatile)\b"
+)
 _ATOMIC = re.compile(r"atomic[A-Z]\w*")
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(\([^()]*\))?((?:\\\r?\n|[^\n])*)", re.M)
 _ALIAS = re.compile(r"\bnamespace\s+(\w+)\s*=\s*cooperative_groups\b")
 _CLASS = re.compile(r"\b(?:struct|class|union)\s+(?:\w+\s*\([^()]*\)\s*)*(\w+)")
 _CONSTANT = re.compile(r"\b(?:const|constexpr)\b[\w\s:<>]*?\b(\w+)\s*=|\benum\b[^{;]*\{([^}]*)\}")
 _TYPE = re.compile(r"\busing\s+(\w+)\s*=|\btypedef\b[^;{}()]*?(\w+)\s*;")
+_STANDS_FOR = re.compile(r"\busing\s+(\w+)\s*=([^;]*);|\btypedef\b([^;{}()]*?)(\w+)\s*;")
 
 #: Functions of one thread's values, whichever thread it is.
 PURE = re.compile(
@@ -40,7 +47,8 @@ PURE = re.compile(
       | u?(?:char|short|int|long|longlong)[1-4]
       | half2? | __half2? | (?:__)?nv_bfloat162? | dim3 | bool | char | short | int | long | float
       | double | unsigned | signed | sizeof | alignof | decltype | static_cast | reinterpret_cast
-      | const_cast | if | for | while | switch | return | constexpr""",
+      | const_cast | if | for | while | switch | return | constexpr | KwAny
+      | bring_\w+ | tile_mask | tile_rank""",
     re.X,
 )
 #: Those of them whose value is the same for all threads if their arguments are.
@@ -72,6 +80,11 @@ class Facts:
                 made = [t for t in tokens(m[3]) if t.text not in parameters]
                 found.setdefault(m[1], []).append(made)
         return found
+
+    @cached_property
+    def meets(self) -> bool:
+        """Whether threads meet anywhere in the program."""
+        return any(MEETS.search(text) for text in self._texts)
 
     @cached_property
     def groups(self) -> frozenset[str]:
@@ -114,6 +127,28 @@ class Facts:
         return found
 
     @cached_property
+    def definitions(self) -> dict[str, list[Definition]]:
+        """The functions of each name that are not members."""
+        found: dict[str, list[Definition]] = {}
+        for text in self._texts:
+            for one in definitions(text, _function):
+                found.setdefault(one.name, []).append(one)
+        return found
+
+    @cached_property
+    def meeting(self) -> frozenset[str]:
+        """Functions in which threads meet or exchange values, themselves or in others."""
+        return frozenset(
+            name
+            for name in self.definitions
+            if any(
+                together(tokens_) is not None
+                for other, tokens_ in self.reached([Token("name", name, 0, 0)]).items()
+                if other != "operator"
+            )
+        )
+
+    @cached_property
     def by_value(self) -> frozenset[str]:
         """Functions of the program that take no references."""
         found: dict[str, bool] = {}
@@ -123,14 +158,27 @@ class Facts:
             found[name] = found.get(name, True) and plain
         return frozenset(n for n, plain in found.items() if plain)
 
+    @cached_property
+    def meeting_types(self) -> dict[str, Token]:
+        """Names of types that stand for one of TOGETHER, such as a class of cub, and which."""
+        found: dict[str, Token] = {}
+        for text in self._texts:
+            for m in _STANDS_FOR.finditer(text):
+                its = (t for t in tokens(m[2] or m[3]) if t.kind == "name")
+                if meeting := next((t for t in its if TOGETHER.fullmatch(t.text)), None):
+                    found[m[1] or m[4]] = meeting
+        return found
+
     def meaning(self, all_: Iterable[Token], seen: frozenset[str] = frozenset()) -> Iterator[Token]:
-        """Tokens, each macro's name after what it may stand for."""
+        """Tokens, each name of a macro or a type after what it may stand for."""
         for t in all_:
             if t.kind == "name" and t.text in self.macros and t.text not in seen:
                 for one in self.macros[t.text]:
                     yield _APART
                     yield from self.meaning(one, seen | {t.text})
                     yield _APART
+            elif t.kind == "name" and t.text in self.meeting_types:
+                yield from (_APART, self.meeting_types[t.text], _APART)
             yield t
 
     def reached(self, all_: Iterable[Token]) -> dict[str, list[Token]]:
