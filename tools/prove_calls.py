@@ -118,17 +118,16 @@ def record(agreed: dict[str, int], folder: Path) -> Path:
 def _in_processes(wanted: list[str], asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     options = ["--worker", "--seconds", str(asked.seconds), "--seed", str(asked.seed)]
     command = [sys.executable, "-m", "tools.prove_calls", *options]
-    shares = [wanted[i :: asked.jobs] for i in range(asked.jobs)]
+    shares = [wanted[i :: asked.jobs] for i in range(min(asked.jobs, len(wanted)))]
     running = [
-        subprocess.Popen([*command, *share], stdout=subprocess.PIPE, text=True)
-        for share in shares
-        if share
+        subprocess.Popen([*command, *share], stdout=subprocess.PIPE, text=True) for share in shares
     ]
-    for process in running:
+    for share, process in zip(shares, running, strict=True):
         assert process.stdout is not None
         yield from map(json.loads, process.stdout)
         if process.wait():
-            raise SystemExit(f"a process ended with {process.returncode}")
+            why = f"its process ended with {process.returncode}"
+            yield {"operator": f"one of {' '.join(share)}", "agreed": {}, "problems": [why]}
 
 
 def compared(names: list[str], seconds: float, seed: int) -> Iterator[dict[str, Any]]:

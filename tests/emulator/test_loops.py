@@ -14,6 +14,7 @@ from support.paths import FIXTURES
 from support.random_kernels import program as random_program
 
 FILE = FIXTURES / "programs" / "loops.cu"
+WARPS = FIXTURES / "programs" / "warp_loops.cu"
 runs = pytest.mark.skipif(emulator.missing() is not None, reason=str(emulator.missing()))
 
 
@@ -44,6 +45,13 @@ def body(code):
         "int i = threadIdx.x, j = n; __syncthreads(); if (j) __syncthreads();",
         "auto g = cooperative_groups::this_thread_block(); g.sync(); cooperative_groups::sync(g);",
         "atomicAdd(&s[0], 1); __syncthreads();",
+        "__syncthreads(); __syncwarp();",
+        "n += __shfl_down_sync(~0u, n, 1) + __shfl_xor_sync(~0u, x[threadIdx.x], 2);",
+        "if (threadIdx.x < 32) n = max(n, __shfl_sync(~0u, n, 0)); x[0] = n; __syncthreads();",
+        "for (int i = threadIdx.x; i < n; i += 64) { x[i] = __any_sync(~0u, x[i]); }",
+        "if (__ballot_sync(~0u, n > 3) == 5) x[0] = 1; else if (__all_sync(~0u, n)) x[0] = 2;",
+        "volatile int *p = s; p[threadIdx.x] += p[threadIdx.x + 1]; x[0] = s[0];",
+        "while (x[threadIdx.x] < n) { x[threadIdx.x] += __popc(__activemask()); }",
         "float r = sqrtf(v.x); switch (n) { case 1: r = 2; break; } __syncthreads(); x[0] = r;",
     ],
 )
@@ -65,8 +73,14 @@ def test_what_gets_loops(code):
         ("for (;;) { __syncthreads(); if (x[threadIdx.x]) return; }", "a thread returns"),
         ("switch (n) { case 1: __syncthreads(); }", "it uses __syncthreads"),
         ("__syncthreads(); n = __syncthreads_count(n);", "it uses __syncthreads_count"),
-        ("__syncthreads(); __syncwarp();", "it uses __syncwarp"),
-        ("volatile int *p = x; __syncthreads();", "the statement volatile"),
+        ("n = x[0] ? __shfl_sync(~0u, n, 0) : 0;", "a part of an expression"),
+        ("if (x[0] && __any_sync(~0u, n)) x[0] = 1;", "a part of an expression"),
+        ("while (x[threadIdx.x]) { if (__any_sync(~0u, n)) break; }", "a thread leaves a loop"),
+        ("if (x[threadIdx.x]) __syncwarp(); n = 1; __syncwarp();", "behind others"),
+        ("if (x[threadIdx.x]) __syncwarp(); else __syncwarp();", "both branches"),
+        ("for (; n; --n) if (x[threadIdx.x]) __syncwarp();", "behind others"),
+        ("n = __match_all_sync(~0u, n, x); __syncwarp();", "it uses __match_all_sync"),
+        ("volatile int *p = x; while (*p) {} __syncthreads();", "waits for a volatile"),
         ("while (atomicAdd(x, 0) < 3) {} __syncthreads();", "repeats an atomic"),
         ("while (atomicCAS(x, 0, 1)) {} __syncthreads();", "it uses atomicCAS"),
         ("int &r = s[n]; __syncthreads(); r = 1;", "the reference r"),
@@ -85,11 +99,21 @@ def test_functions_are_followed():
     __device__ int deep(int x) { return __shfl_sync(~0u, x, 0); }
     #define SHALLOW(x) deep(x)
     __device__ int middle(volatile int *x) { return *x; }
+    __device__ int early(int x) { if (x) return 1; return deep(x); }
+    __device__ int again(int x) { return x ? 1 : deep(again(x)); }
     __global__ void a(int *x) { __syncthreads(); x[0] = SHALLOW(1); }
-    __global__ void b(int *x) { __syncthreads(); x[0] = middle(x); }
+    __global__ void b(int *x) { __syncthreads(); x[0] = middle(x) + deep(deep(x[0])); }
     __global__ void c(int *x) { __syncthreads(); x[0] = 1; }
+    __global__ void d(int *x) { x[0] = early(3); }
+    __global__ void e(int *x) { x[0] = again(3); }
     """
-    assert why(text) == {"a": "deep uses __shfl_sync", "b": "middle uses volatile", "c": None}
+    assert why(text) == {
+        "a": "deep uses __shfl_sync",
+        "b": None,
+        "c": None,
+        "d": "early returns early",
+        "e": "an operation of a warp in a part of an expression",
+    }
 
 
 def test_a_file_without_barriers_stays():
@@ -126,8 +150,18 @@ def test_hard_kernels_have_the_same_results(tmp_path):
 
 
 @runs
+@pytest.mark.long
+def test_warps_have_the_same_results(tmp_path):
+    (by_loops, blocks), (by_fibers, _) = outputs(WARPS, tmp_path)
+    assert by_loops == by_fibers
+    counts = [line.split() for line in blocks.splitlines()]
+    assert all(int(n) == (0 if name.startswith("fibers_") else 3) for name, n in counts)
+    assert len(counts) == 30
+
+
+@runs
 @pytest.mark.parametrize(
-    "seed", [1, *(pytest.param(None, marks=pytest.mark.long, id=f"any{i}") for i in range(6))]
+    "seed", [2, *(pytest.param(None, marks=pytest.mark.long, id=f"any{i}") for i in range(6))]
 )
 def test_random_kernels_have_the_same_results(seed, tmp_path):
     seed = random.randrange(1 << 30) if seed is None else seed

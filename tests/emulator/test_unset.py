@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from kernelwright.emulator.program.rewrite import clusters_of, kernels_of, rewritten
+from kernelwright.emulator.program.clusters import clusters_of
+from kernelwright.emulator.program.rewrite import kernels_of, rewritten
 from kernelwright.emulator.program.unset import marked
 
 

@@ -1,4 +1,4 @@
-"""A fixture for tests of what NVRTC compiles for a GPU that is not there."""
+"""A fixture for tests of what NVRTC compiles for a GPU that the machine does not have."""
 
 import pytest
 

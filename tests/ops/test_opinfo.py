@@ -1,4 +1,4 @@
-"""PyTorch's own samples (OpInfo) of every operator that has some: results and gradients."""
+"""PyTorch's own samples (OpInfo) for every operator that has them: results and gradients."""
 
 import importlib
 
@@ -13,9 +13,9 @@ from support.publics import DEVICE
 pytest.importorskip("expecttest", reason="expecttest is not installed")
 op_db = importlib.import_module("torch.testing._internal.common_methods_invocations").op_db
 
-CHUNKED = "nn.functional.linear_cross_entropy"  # its variants are of `options`, which kw has not
+CHUNKED = "nn.functional.linear_cross_entropy"  # variants are of `options`, which kw does not have
 #: PyTorch's name of each function. rope, the norms of sums, the gated and the fused ones have no
-#: OpInfo; adamw and clip_grad_norm are optimizer's; of dropout only p of 0 or 1 has one result.
+#: OpInfo; adamw and clip_grad_norm are the optimizer's; only p of 0 or 1 gives dropout one result.
 OURS = {
     "add": kw.add,
     "mul": kw.mul,
@@ -51,7 +51,7 @@ OURS = {
     "cumprod": kw.cumprod,
     "msort": kw.msort,
 }
-#: Of an operator with variants, the one that there is here.
+#: For an operator with variants, the variant that kw has.
 VARIANTS = {CHUNKED: "", "nn.functional.pad": "constant", "nn.functional.interpolate": "bilinear"}
 INFOS = [
     x
@@ -59,12 +59,12 @@ INFOS = [
     if x.name in OURS and VARIANTS.get(x.name, x.variant_test_name) == x.variant_test_name
 ]
 KINDS = (torch.float32, torch.bfloat16, torch.int64)
-#: What the library refuses by name, with the reason in the public function's docstring.
+#: The arguments that the library rejects; the public function's docstring has the reason.
 REFUSED = ("antialias: ", "max_norm: ", "scale_grad_by_freq: ", "sparse: ")
 
 
 def call(fn, sample, grad):
-    """Result and gradients, or the error, of a function on copies of a sample's tensors."""
+    """The result and gradients, or the error, of a function for copies of a sample's tensors."""
 
     def copied(t):
         if not isinstance(t, torch.Tensor):

@@ -1,8 +1,8 @@
-"""Operator x rung x config x case on whatever this machine has, through the checks that `verify`
-runs: a cover of them (cover.py), or with `--all` every one.
+"""Operator x rung x config x case on this machine, through the checks of `verify`: a cover of them
+(cover.py), or with `--all` every one.
 
-A rung refuses the same cases on every machine. They are listed in refused/, so that a rung that
-refuses more is noticed; `pytest tests/ops/test_ops.py --write-refused` writes the lists.
+A rung rejects the same cases on every machine. They are listed in refused/, so that a rung that
+rejects more is noticed; `pytest tests/ops/test_ops.py --write-refused` writes the lists.
 """
 
 import re
@@ -25,7 +25,7 @@ def pytest_generate_tests(metafunc):
     if "run" in metafunc.fixturenames:
         runs = cover.every if cover.everything(metafunc.config) else cover.covering
         found = [(x, r) for x in LADDERS for r in runs(x)]
-        # neighbours run in one process: cases of a GPU's whole memory, rungs that load inductor
+        # run in one process: cases of a GPU's whole memory, rungs that load inductor
         found.sort(key=lambda f: (f[1].case.use != "big", f[1].rung.backend == "inductor"))
         ids = [f"{ladder.name}.{run.rung.name}-{run.case.id}" for ladder, run in found]
         metafunc.parametrize(("ladder", "run"), found, ids=ids)
@@ -41,8 +41,8 @@ def test_rung_on_case(ladder, run, request):
 
 
 def refused(ladder):
-    """A line for each rung that refuses a case: how many it takes of those that are not empty, and
-    why not the others, numbers left out."""
+    """A line for each rung that rejects a case: how many non-empty cases it takes, and the reasons
+    for the others without their numbers."""
     cases = [c for c in ladder.operator.cases if c.use == "verify" and c.numel]
     specs = [inspection.specs_of(ladder, c) for c in cases]
     for rung in ladder.rungs:

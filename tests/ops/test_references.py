@@ -1,4 +1,4 @@
-"""References against each other: a backward's is autograd of its forward's, in float64."""
+"""References: a backward's agrees with autograd of its forward's, in float64."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Rows of any length, through the rungs that move their aligned supersets."""
+"""Rows of any length, through the rungs that copy their aligned supersets."""
 
 import random
 
@@ -29,7 +29,7 @@ SOME = {"softmax": {"dim": -1}, "rms_norm.backward": NORM, "cross_entropy": {}}
 @pytest.mark.skipif(availability.missing("cuda", DEVICE) is not None, reason="no compiler")
 @pytest.mark.parametrize("name", OPERATORS)
 def test_random_rows(name):
-    """Shapes that no case has: each thread's share, and both ends of a row, differ from row to
+    """Shapes that no case has: each thread's share and both ends of a row differ from row to
     row."""
     rng = random.Random(name)
     chosen = ladder(name)

@@ -1,4 +1,4 @@
-"""Calls in the C++ of toolchain/host and in Python, with a driver that records launches."""
+"""Calls in C++ (toolchain/host) and in Python, with a driver that records launches."""
 
 import ctypes
 from contextlib import contextmanager
@@ -63,8 +63,8 @@ _switch = cache(Switch)
 
 @contextmanager
 def in_cpp():
-    """Operators are called in C++ inside the block. Yields a context manager in which they are
-    not."""
+    """Call operators in C++ inside the block. Yields a context manager in which they are called in
+    Python."""
     switch = _switch()
     switch.set(True)
 
@@ -83,7 +83,7 @@ def in_cpp():
 
 
 def labelled(launches, tensors):
-    """Launches with names in place of addresses: of tensors, by name, and others in order."""
+    """Launches with names instead of addresses: tensors' names, and numbered names for others."""
     names = {t.data_ptr(): name for name, t in tensors.items() if t is not None and t.numel()}
     others = {}
 
@@ -96,7 +96,7 @@ def labelled(launches, tensors):
 
 
 def told(t):
-    """What a tensor shows without its data."""
+    """The attributes of a tensor other than its data."""
     if not isinstance(t, torch.Tensor):
         return t
     node = t.grad_fn and t.grad_fn.name()

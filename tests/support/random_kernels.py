@@ -9,6 +9,10 @@ _HEAD = """#include <cstdio>
 #define K 4
 #define SQUARE(x) ((x) * (x))
 __device__ int mix(int x, int y) { return (x << 3) ^ (y >> 2) ^ (x * y); }
+__device__ int warp_sum(int x) {
+  for (int i = 16; i > 0; i /= 2) x += __shfl_xor_sync(~0u, x, i);
+  return x;
+}
 __device__ void bump(int &x) { x = x * 3 + threadIdx.x; }
 """
 _MAIN = """int main() {
@@ -44,6 +48,7 @@ def program(seed: int, kernels: int) -> str:
 class _Kernel:
     def __init__(self, rng: random.Random, name: str, x: int, y: int) -> None:
         self.rng, self.name, self.threads, self.flat = rng, name, x * y, y == 1
+        self.warp = rng.random() < 0.6 and x * y % 32 == 0
         self.own, self.same = ["a", "b"], ["n", "m", "q"]  # per-thread values, uniform values
         self.count = 0
 
@@ -95,6 +100,7 @@ class _Kernel:
     def statements(self, number: int, indent: str, depth: int) -> list[str]:
         kinds = [self.declares, self.assigns, self.chooses, self.repeats, self.meets, self.meets]
         kinds += [self.fills, self.steps, self.points]
+        kinds += [self.shuffles, self.warps] if self.warp else []
         kinds += [self.leaves] if depth == 0 else []
         kinds += [self.loops, self.branches] if depth < 2 else []
         own, same = list(self.own), list(self.same)
@@ -133,6 +139,32 @@ class _Kernel:
         value, target = self.value(), self.rng.choice(["a", "b"])
         read = f"{target} += s[{self.index()}];"
         return ["__syncthreads();", f"s[t] = {value};", "__syncthreads();", read]
+
+    def shuffles(self, _: int) -> list[str]:
+        target, value, n = self.rng.choice(["a", "b"]), self.value(), self.rng.randint(0, 31)
+        forms = [
+            f"__shfl_xor_sync(~0u, {value}, {n})",
+            f"__shfl_down_sync(~0u, {value}, {self.common()} & 15, 16)",
+            f"__shfl_up_sync(~0u, {value}, {n})",
+            f"__shfl_sync(~0u, {value}, {self.value()})",
+            f"int(__ballot_sync(~0u, {value} & 1))",
+            f"__any_sync(~0u, {value} % 5 == 1)",
+            f"int(__reduce_max_sync(~0u, {value}))",
+            f"warp_sum({value})",
+            f"warp_sum({value} - __shfl_xor_sync(~0u, {target}, 1))",
+        ]
+        mark = self.rng.choice(["+=", "=", "^="])
+        return [f"{target} {mark} {self.rng.choice(forms)};"]
+
+    def warps(self, depth: int) -> list[str]:
+        """What some warps do, or some lanes."""
+        inside = [*self.assigns(depth), *self.shuffles(depth)]
+        forms = [
+            [f"if (t / 32 == {self.rng.randint(0, 2)}) {{", *inside, "} else a += 3;"],
+            [f"for (int r = t / 32; r < {self.rng.randint(1, 6)}; r += 2) {{", *inside, "}"],
+            [f"if ({self.value()} & 1) {{ unsigned u = __activemask(); b += __popc(u); }}"],
+        ]
+        return [*self.rng.choice(forms), "__syncthreads();"]
 
     def steps(self, _: int) -> list[str]:
         return [f"q += {self.common()};"]

@@ -1,5 +1,5 @@
-"""Calls in C++ (toolchain/host) beside the same calls in Python: the driver is asked for the same,
-and results and gradients show the same of themselves."""
+"""Calls in C++ (toolchain/host) compared with the same calls in Python: the driver gets the same
+calls, and results and gradients have the same attributes."""
 
 import ctypes
 import random
@@ -61,7 +61,7 @@ def classified(rng, x):
     return lambda x: kw.cross_entropy(x.reshape(-1, columns), targets), ()
 
 
-#: By name: from a random generator and x, a call and its other tensors.
+#: By name: a function of a random generator and x that returns a call and its other tensors.
 CALLS = {
     "softmax": with_dim(kw.softmax),
     "squared_relu": lambda rng, x: (kw.squared_relu, ()),
@@ -104,7 +104,7 @@ def gradient_of(rng, y):
 
 
 def observed(call, tensors, gradient, taken):
-    """(launches, what results and gradients show) of a call, and of its backward."""
+    """(launches, attributes of results and gradients) of a call and of its backward."""
     taken()
     results = call(*tensors)
     results = results if isinstance(results, tuple) else (results,)
@@ -136,9 +136,9 @@ def test_random_calls_ask_for_the_same(name, outside, taken):
             return gradient_of(random.Random(seed), y)
 
         with outside():
-            observed(call, tensors, gradient, taken)  # fills what is kept, such as zeroed workspace
+            observed(call, tensors, gradient, taken)  # fills caches, such as the zeroed workspace
             expected = observed(call, tensors, gradient, taken)
-        for _ in range(2):  # bound anew, and found
+        for _ in range(2):  # bound first, and then found
             assert observed(call, tensors, gradient, taken) == expected, (turn, x.shape)
         launched += len(expected[0])
     assert launched >= 8
@@ -212,7 +212,7 @@ def test_double_backward_goes_through_the_formula(outside):
 
 @pytest.mark.parametrize("seen", ["mode", "subclass", "vmap", "grad", "forward", "compile"])
 def test_what_intercepts_calls_sees_them(seen, outside):
-    """As it does without C++, which serves none of these calls."""
+    """As without the extension: none of these calls runs in C++."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Mode(TorchDispatchMode):

@@ -1,4 +1,4 @@
-"""Building the C++ of toolchain/host, with compilers that only pretend to."""
+"""Building the C++ of toolchain/host, with scripts that stand in for compilers."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ echo asked >> {asked}
 
 @pytest.fixture
 def compiler(tmp_path, monkeypatch, cached):
-    """Sets what the C++ compiler does, and returns how often it was asked."""
+    """Sets what the C++ compiler does, and returns how often it was called."""
     asked = tmp_path / "asked"
 
     def set_to(does):

@@ -40,7 +40,7 @@ class Derivative:
         backward: `backward(ctx, *gradients of results)` returns the gradients of the arguments and
             of `rung`.
         names: globals of `keep`; `eager_names`: those that differ in the eager Function.
-        node: the same for C++, which replaces the eager Function; None where it has no form for it.
+        node: the derivative for C++, instead of the eager Function; None if it has no such form.
     """
 
     keep: str

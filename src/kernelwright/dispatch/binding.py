@@ -256,11 +256,10 @@ def {{}}({given}):
             cpp.start()
 
     def _switch_to_cpp(self, module: ModuleType) -> None:
-        if self._ladder.name not in cpp.proven():
-            return
-        self._in_python = True
-        self.in_cpp = module.Caller(self._kinds(), self._found, self._plain)
-        self._switch_to(self.in_cpp)
+        if self._ladder.name in cpp.proven():
+            self._in_python = True
+            self.in_cpp = module.Caller(self._kinds(), self._found, self._plain)
+            self._switch_to(self.in_cpp)
 
     def _switch_to(self, faster: Callable) -> None:
         self.now = faster

@@ -35,12 +35,12 @@ class Node:
     """How a backward is called (`Derivative` in toolchain/host/node.h).
 
     Attributes:
-        only: the place of the one argument that wants a gradient; -1 for any.
-        sources: of the backward's arguments, (code, place): g the gradient of a result, o the same
-            if it may be None; a an argument that is kept, v its value, r a result that is kept.
-        gradients: of each argument: the backward's result, -2 - r for the gradient of result r, or
-            -1 for none.
-        fixed: of each result, whether it has no gradient.
+        only: the position of the one argument that requires a gradient; -1 for any.
+        sources: (code, position) of each of the backward's arguments: g is the gradient of a
+            result, o the same if it may be None, a a saved argument, v its value, r a saved result.
+        gradients: for each argument: the index of the backward's result, -2 - r for the gradient of
+            result r, or -1 for none.
+        fixed: for each result, whether it has no gradient.
         run, call: the backward, and the same where something may intercept calls.
     """
 
@@ -60,8 +60,8 @@ class Node:
         run: LaunchCache,
         call: Callable,
     ) -> Node:
-        """Of a backward's schema, whose names autograd.py explains. `fixed` are the results without
-        a gradient, `same` is as `bind` says."""
+        """The node of a backward's schema, whose names autograd.py explains. `fixed` are the
+        results without a gradient; `same` is as in `bind`."""
         arguments = {a.name: (i, a.is_tensor) for i, a in enumerate(op.args)}
         results = {r: i for i, r in enumerate(op.results)}
 
@@ -90,13 +90,13 @@ class Node:
 
     @staticmethod
     def alone(op: Operator, name: str, kept: str, run: LaunchCache, call: Callable) -> Node:
-        """Of the one argument `name`: its gradient is made of the result's and of `kept`."""
+        """The node for one argument `name`; its gradient needs the result's and `kept`."""
         places = {a.name: i for i, a in enumerate(op.args)}
         gradients = tuple(0 if a.name == name else -1 for a in op.args)
         return Node(places[name], (("g", 0), ("a", places[kept])), gradients, (False,), run, call)
 
     def told(self, name: str) -> tuple[Any, ...]:
-        """What C++ takes; `name` is the node's."""
+        """The tuple that is passed to C++; `name` is the node's."""
         calls = self.run.in_cpp, self.call
         return (name, self.only, self.sources, self.gradients, self.fixed, *calls)
 
@@ -109,7 +109,7 @@ entries: dict[str, Callable] = {}
 
 @cache
 def source_hash() -> str:
-    """First 16 hex digits of the SHA-256 of the C and C++ without comments, and of the Python that
+    """The first 16 hex digits of the SHA-256 of C and C++ without comments, and of the Python that
     describes plans and derivatives to it."""
     native = [*sorted(host.FOLDER.glob("*.h")), host.FOLDER / "module.cpp", c_extensions.SOURCE]
     python = host.FOLDER.with_name("gpu_executor.py"), Path(__file__)
@@ -147,25 +147,25 @@ def proven() -> frozenset[str]:
 
 
 def start() -> None:
-    """Begin to load C++, if an operator is called in it."""
+    """Begin to load the C++ extension, if any operator is called in C++."""
     if proven():
         host.start()
 
 
 def calls() -> str:
-    """For how many operators C++ is proven, in a few words."""
+    """A phrase that says for how many operators C++ is proven."""
     count = len(proven())
     return f"C++ is proven for {count} operators" if count else "C++ is unproven, not used"
 
 
 def status() -> str:
-    """What calls of operators run in on a GPU, and why."""
+    """The language in which calls of operators run on a GPU, and why."""
     return f"{host.status()}; {calls()}" if proven() else f"Python and C: {calls()}"
 
 
 def enter(op: Operator, entry: Any, run: LaunchCache, nodes: list[Node]) -> None:
-    """Let an operator's function call C++ first, once that is there. Of `nodes`, the first that
-    holds for a call is made."""
+    """Let an operator's function call C++ first, once the extension is loaded. The first of `nodes`
+    that applies to a call is made."""
     if op.mutated or any(a.kind == "Tensor[]" for a in op.args):
         return
     entries[op.name] = entry

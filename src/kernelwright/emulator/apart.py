@@ -34,7 +34,7 @@ from .launch import Crashed
 
 PACKAGE = Path(__file__).resolve().parents[1]
 TRIES = 3
-SMALLEST = 64 << 20  # bytes; they cost nothing until they are used
+SMALLEST = 64 << 20  # bytes; memory that is never written takes no space
 _one = threading.Lock()
 
 
@@ -73,7 +73,7 @@ def borrowed(values: dict[str, Any]) -> Iterator[Borrowed]:
         other = _host(sum(size + 2 * page for _, size in spans))
         places, at = list[tuple[int, int, int]](), other.address
         for start, size in spans:
-            there = at + start % page  # aligned as it is here
+            there = at + start % page  # the same offset in a page as in this process
             ctypes.memmove(there, start, size)
             places.append((there, start, size))
             at += -(-(start % page + size) // page) * page
@@ -92,12 +92,12 @@ def borrowed(values: dict[str, Any]) -> Iterator[Borrowed]:
 
 
 def told_by_child(find_out: Callable[[], str]) -> str:
-    """The result of a function that may end its process; "" if it does."""
+    """The result of a function that may crash, run in a forked process; "" if it does."""
     read, write = os.pipe()
     child = os.fork()
     if not child:
-        faulthandler.disable()  # that it ends is no news
-        torch.set_num_threads(1)  # the others are not in a child
+        faulthandler.disable()  # a crash is expected here
+        torch.set_num_threads(1)  # the other threads do not exist in a forked process
         try:
             os.write(write, find_out().encode()[: select.PIPE_BUF])
         finally:
@@ -110,7 +110,7 @@ def told_by_child(find_out: Callable[[], str]) -> str:
 
 
 def _spans(values: dict[str, Any]) -> list[tuple[int, int]]:
-    """(address, bytes) of what is copied; tensors that share memory have one span."""
+    """(address, bytes) of the memory to copy; tensors that share memory have one span."""
     found: list[tuple[int, int]] = []
     for v in values.values():
         for t in v if isinstance(v, (list, tuple)) else (v,):
@@ -139,14 +139,14 @@ class Host:
         memory = mmap.mmap(file, size)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         self._storage = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
-        self._printed = os.memfd_create("printed")  # standard output may be another by then
+        self._printed = os.memfd_create("printed")  # standard output may be redirected later
         answers, theirs = os.pipe()
         told = map(str, (file, size, self.address, theirs))
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(Path(host.__file__)), *told],
             stdin=subprocess.PIPE,
             stdout=self._printed,
-            stderr=subprocess.DEVNULL,  # the C library's last words
+            stderr=subprocess.DEVNULL,  # messages of the C library at a crash
             pass_fds=(file, theirs),
         )
         os.close(theirs)
@@ -155,7 +155,7 @@ class Host:
         self.ready = self._answers.readline() != ""
 
     def launch(self, **request: Any) -> str | None:
-        """`libraries.launch`, there.
+        """`libraries.launch` in the other process.
 
         Raises:
             Crashed: the process has ended.
@@ -175,7 +175,7 @@ class Host:
         if size := os.fstat(self._printed).st_size:
             os.write(1, os.pread(self._printed, size, 0))
             os.truncate(self._printed, 0)
-            os.lseek(self._printed, 0, os.SEEK_SET)  # where the other process writes too
+            os.lseek(self._printed, 0, os.SEEK_SET)  # the other process writes from there too
 
     def tensor(self, address: int, like: torch.Tensor) -> torch.Tensor:
         """The shared memory at an address, as a tensor."""
@@ -199,7 +199,7 @@ class Host:
         return self._process.wait()
 
 
-_hosts: dict[int, Host] = {}  # by process: one that was forked has none yet
+_hosts: dict[int, Host] = {}  # by process id: a forked process has none yet
 
 
 def _host(size: int) -> Host:

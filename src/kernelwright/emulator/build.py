@@ -24,7 +24,7 @@ from kernelwright.support.progress import waiting
 
 from . import compiler, messages
 
-BATCH = 16  # kernels of a library: several cores find work
+BATCH = 16  # kernels per library, so that several cores have work
 MOST_SHARED = 232_448  # bytes a block may have on an H200
 LIBRARY = "kernels.so"
 
@@ -144,7 +144,7 @@ def _build(source: Path, kind: str, names: tuple[str, ...]) -> None:
         include = [*(f"-I{p}" for p in includes.folders(source)), "-include", str(prelude(kind))]
         done = _call(work, [*include, *_options(kind), "-c", str(unit), "-o", str(made)])
         if not done.returncode:
-            # by itself: with -fsanitize=thread it would bring libtsan
+            # separately, because with -fsanitize=thread the link would add libtsan
             link = ["-shared", str(made), str(runtime()), "-Wl,--no-undefined", "-lm"]
             done = _call(work, [*link, "-o", str(out)])
         if done.returncode:

@@ -6,8 +6,8 @@
 namespace kw::emulator {
 namespace {
 
-constexpr unsigned kRankAt = 24;  // in an address, above the place in shared memory
-constexpr std::int64_t kMostBytes = (1 << 20) - 1;  // that an mbarrier counts
+constexpr unsigned kRankAt = 24;  // the block's rank, above the offset in shared memory
+constexpr std::int64_t kMostBytes = (1 << 20) - 1;  // the maximum that an mbarrier counts
 
 void tell(Thread &t, const Across &step) {
   const Observer *o = t.block->launch->observer;
@@ -20,7 +20,7 @@ void tell(Thread &t, const Across &step) {
 
 // ---- the cluster's barrier
 
-// All threads that have not ended have arrived: release the waiting ones.
+// All threads that have not ended have arrived: releases the waiting ones.
 void release_cluster(Worker &w) {
   ++w.phase;
   w.missing = 0;
@@ -44,7 +44,7 @@ void not_missing(Worker &w) {
 
 struct Place {
   Running *block;
-  unsigned at;  // in its shared memory
+  unsigned at;  // offset in its shared memory
 };
 
 // The `bytes` bytes at the address operand of an instruction.
@@ -63,7 +63,7 @@ Place find(Thread &t, unsigned address, unsigned bytes, const char *what, const 
 
 // ---- mbarriers
 
-// The contents of an mbarrier's own 8 bytes: any other write to them destroys the mbarrier.
+// The contents of an mbarrier's 8 bytes; any other write to them destroys the mbarrier.
 std::uint64_t mark_of(unsigned at) { return 0x6d626172'00000000u + at; }
 
 Mbarrier &mbarrier_of(Thread &t, Place p, const void *where) {
@@ -80,7 +80,7 @@ Mbarrier &mbarrier_of(Thread &t, Place p, const void *where) {
   return found->second;
 }
 
-// End an mbarrier's phase if no arrivals and no bytes are pending.
+// Ends an mbarrier's phase if no arrivals and no bytes are pending.
 bool ends(const Mbarrier &m) { return m.pending == 0 && m.missing == 0; }
 void settle(Place p, Mbarrier &m) {
   if (!ends(m)) return;

@@ -28,9 +28,9 @@ DIALECT = (
     "-fno-exceptions",
     "-fvisibility=hidden",
 )
-#: The last one: an error in a macro is an error of the line that uses it.
+#: The last option: an error inside a macro is reported at the line that uses it.
 GNU_ONLY = ("-fno-gnu-unique", "-fno-extern-tls-init", "-ftrack-macro-expansion=0")
-# addr2line of binutils 2.40 takes the first file of a DWARF 5 table for another: DWARF 4.
+# addr2line of binutils 2.40 confuses the first files of a DWARF 5 table, hence DWARF 4.
 _WATCHED = ("-O1", "-g", "-gdwarf-4", "-fsanitize=thread", "-DKW_WATCHED")
 KINDS = {
     "fast": ("-O2", "-g1", "-gdwarf-4"),

@@ -1,4 +1,4 @@
-// Fibers: their stacks, the order in which they run, how one hands over to the next or gives up.
+// Fibers: their stacks, the order in which they run, how one switches to the next or fails.
 #pragma once
 #include <sys/mman.h>
 
@@ -29,7 +29,7 @@ void *take_stack(Worker &w) {
   return stack;
 }
 
-// Stacks start at different distances from their pages, or all of them would meet in the same sets
+// Stacks start at different offsets in their pages; otherwise all of them would use the same sets
 // of the caches.
 void *top_of(void *stack) {
   const std::size_t shift = (reinterpret_cast<std::uintptr_t>(stack) / kStack) % 61 * 64;
@@ -51,10 +51,11 @@ Thread *first_ready(const Running &b, unsigned from) {
   return nullptr;
 }
 
-// By their numbers, a block as far as it can go before the next of its cluster; or any by chance.
+// The next thread: in the order of their numbers, each block as far as possible before the next one
+// of its cluster; or a random one.
 Thread *pick(Worker &w, const Thread &after) {
   const Running &b = running(after);
-  const unsigned next = after.number + 1;  // mostly
+  const unsigned next = after.number + 1;  // usually
   if (!w.launch->seed && next < b.count && b.ready[next / 64] >> next % 64 & 1)
     return b.threads + next;
   unsigned rank = after.block->rank, from = after.number + 1;
@@ -73,7 +74,7 @@ void set(std::uint64_t *bits, unsigned i) { bits[i / 64] |= std::uint64_t(1) << 
 void clear(std::uint64_t *bits, unsigned i) { bits[i / 64] &= ~(std::uint64_t(1) << i % 64); }
 bool has(const std::uint64_t *bits, unsigned i) { return bits[i / 64] >> i % 64 & 1; }
 
-// Bring a block's shared memory to where its threads look for it.
+// Copies a block's shared memory to where its threads access it.
 void bring(Worker &w, Running &b) {
   if (w.resident == &b) return;
   if (const std::size_t bytes = bytes_of(b)) {
@@ -88,7 +89,7 @@ unsigned char *memory_of(Worker &w, Running &b) {
 
 void carry();
 
-// A ready thread becomes the present one.
+// Makes a ready thread the current one.
 void enter(Worker &w, Thread &t) {
   Running &b = running(t);
   clear(b.ready, t.number);
@@ -97,7 +98,7 @@ void enter(Worker &w, Thread &t) {
   kw_threadIdx = t.index, kw_blockIdx = b.index;
 }
 
-// Give the processor to a ready thread; returns when the present one is picked again.
+// Switches to a ready thread; returns when the current one is selected again.
 void go(Worker &w, Thread &t, void **save) {
   enter(w, t);
   if (has(running(t).started, t.number)) {
@@ -176,7 +177,7 @@ std::string range(unsigned first, unsigned last) {
   return first == last ? say("thread %u", first) : say("threads %u to %u", first, last);
 }
 
-// What an mbarrier's present phase waits for: "phase 0: 1 arrival and 64 bytes are missing".
+// What an mbarrier's current phase waits for: "phase 0: 1 arrival and 64 bytes are missing".
 std::string missing(const Running &b, const Thread &t) {
   const Mbarrier &m = b.mbarriers.at(static_cast<unsigned>(t.in));
   return say(
@@ -189,7 +190,7 @@ std::string missing(const Running &b, const Thread &t) {
 // What a thread waits for; one that may run has passed its barrier.
 Wait waits(const Running &b, unsigned i) { return has(b.ready, i) ? kNothing : b.threads[i].wait; }
 
-// Who waits for what: "threads 0 to 31 wait in __syncthreads at @0x..@".
+// Which threads wait for what: "threads 0 to 31 wait in __syncthreads at @0x..@".
 std::string waiting(const Running &b) {
   std::string text;
   for (unsigned i = 0, next; i < b.count; i = next) {
@@ -229,7 +230,7 @@ std::string waiting(const Worker &w) {
 
 bool settle_activemasks(Worker &w);
 
-// The thread that runs after one that cannot go on.
+// The thread that runs after one that cannot continue.
 Thread &next_after(Worker &w, const Thread &t) {
   Thread *next = pick(w, t);
   if (!next && settle_activemasks(w)) next = pick(w, t);
@@ -237,7 +238,7 @@ Thread &next_after(Worker &w, const Thread &t) {
   return *next;
 }
 
-// The present thread waits: run others until it is ready.
+// The current thread waits: runs others until it is ready.
 void wait(Worker &w, Thread *t) { go(w, next_after(w, *t), &t->stack_pointer); }
 
 }  // namespace

@@ -13,7 +13,7 @@ import mmap
 import os
 import sys
 
-TAKEN = 3  # the exit code where something else is at ADDRESS
+TAKEN = 3  # the exit code if something else is mapped at ADDRESS
 MAP_FIXED_NOREPLACE = 0x100000
 
 
@@ -31,11 +31,11 @@ def main(memory: int, size: int, address: int, answers: int) -> None:
     with os.fdopen(answers, "w") as out:
         print(json.dumps("ready"), file=out, flush=True)
         for used, request in map(json.loads, sys.stdin):
-            # behind that nothing can be touched
+            # no memory after it can be accessed
             libc.mprotect(address, used, mmap.PROT_READ | mmap.PROT_WRITE)
             libc.mprotect(address + used, size - used, 0)
             wrong = libraries.launch(**request)
-            libc.fflush(None)  # what the kernel has printed
+            libc.fflush(None)  # output of the kernel
             print(json.dumps(wrong), file=out, flush=True)
 
 

@@ -1,4 +1,4 @@
-// What interrupts a kernel: faults, and the clock.
+// Interruptions of a kernel: faults and the timer.
 #pragma once
 #include <errno.h>
 #include <link.h>
@@ -29,14 +29,14 @@ const void *instruction(void *context) {
 
 void on_fault(int signal, siginfo_t *info, void *context) {
   Thread *t = kw_current;
-  if (!t || worker_of(t).busy) {  // not ours
+  if (!t || worker_of(t).busy) {  // not a fault of a kernel
     for (int i = 0; i < 3; ++i)
       if (kFaults[i] == signal) sigaction(signal, &before_fault[i], nullptr);
     return;
   }
   Worker &w = worker_of(t);
   w.busy = true;
-  // the instruction itself, where calls give the one behind
+  // the instruction itself; for calls it is the one after
   const void *where = static_cast<const char *>(instruction(context)) + 1;
   const auto *address = static_cast<const char *>(info->si_addr);
   const auto *stack = static_cast<const char *>(t->stack);
@@ -50,7 +50,7 @@ void on_fault(int signal, siginfo_t *info, void *context) {
                             static_cast<const void *>(address), where));
 }
 
-// Code of the C library: it may hold a lock that the next thread would wait for.
+// Code of the C library may hold a lock that the next thread would wait for.
 bool in_libc(const void *instruction) {
   struct Range {
     std::uintptr_t start, end;
@@ -86,7 +86,7 @@ void on_tick(int, siginfo_t *, void *context) {
   errno = saved;
 }
 
-int launches = 0;  // that need the signal handlers
+int launches = 0;  // number of launches that need the signal handlers
 
 void install() {
   std::lock_guard<std::mutex> hold(handlers_lock);
@@ -95,8 +95,8 @@ void install() {
   action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
   action.sa_sigaction = on_fault;
   for (int i = 0; i < 3; ++i) sigaction(kFaults[i], &action, &before_fault[i]);
-  in_libc(nullptr);  // found now: the signal's handler must not ask
-  action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;  // on the fiber's stack: it may be left
+  in_libc(nullptr);  // initialized now, because the signal's handler must not do it
+  action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;  // on the fiber's stack; may not return
   action.sa_sigaction = on_tick;
   sigaction(tick_signal(), &action, nullptr);
 }
@@ -105,7 +105,7 @@ void uninstall() {
   std::lock_guard<std::mutex> hold(handlers_lock);
   if (--launches) return;
   for (int i = 0; i < 3; ++i) sigaction(kFaults[i], &before_fault[i], nullptr);
-  signal(tick_signal(), SIG_IGN);  // one may still be on its way
+  signal(tick_signal(), SIG_IGN);  // a signal may still be pending
 }
 
 struct Clock {
@@ -132,7 +132,8 @@ struct Clock {
 
 }  // namespace
 
-// A thread that has not waited for a while may wait for another in a loop: let that one run.
+// A thread that has run for a while without waiting may wait for another in a loop: lets that one
+// run.
 void on_time(Thread &t, const void *where) {
   Worker &w = worker_of(&t);
   w.late = false;

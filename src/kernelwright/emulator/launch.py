@@ -68,7 +68,7 @@ def load(kernel: CudaKernel, kind: str = "fast") -> Kernel:
 
 
 def bound(step: Launch, kind: str = "fast") -> Kernel:
-    """The kernel of one launch, its parameters compared with what the plan passes.
+    """The kernel of one launch, after a comparison of its parameters with those the plan passes.
 
     Raises:
         ToolchainError: they differ, or a block has more threads or shared memory, a cluster more
@@ -144,7 +144,7 @@ def run(
 
 
 def _passed(value: Any) -> libraries.Argument:
-    """A tensor or a Scalar as JSON can hold it."""
+    """A tensor or a Scalar in a form that JSON can represent."""
     if not isinstance(value, Scalar):
         return "pointer", value.data_ptr()
     return value.ctype, value.value.hex() if isinstance(value.value, bytes) else value.value

@@ -15,8 +15,9 @@ from typing import Any
 
 SCALARS = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "f32": ctypes.c_float, "f64": c_double,
            "pointer": c_void_p}  # fmt: skip
-ALIGNED = 64  # bytes: no parameter needs more
-#: A key of SCALARS and a value, of a pointer the address; or "struct" and its bytes in hexadecimal.
+ALIGNED = 64  # bytes; no parameter needs a larger alignment
+#: A key of SCALARS and a value, which is the address of a pointer; or "struct" and its bytes in
+#: hexadecimal.
 Argument = tuple[str, int | float | str]
 
 
@@ -109,7 +110,7 @@ def launch(
 
 
 def _held(kind: str, value: float | str) -> tuple[Any, int]:
-    """What keeps an argument, and its address."""
+    """An object that holds an argument, and its address."""
     if kind != "struct":
         scalar = SCALARS[kind](value)
         return scalar, ctypes.addressof(scalar)

@@ -11,7 +11,7 @@ std::atomic<unsigned long long> blocks_in_loops{0};
 
 constexpr std::size_t kRoom = kStack * kMostThreads;
 
-// No other thread of the block starts: this one runs them all.
+// The other threads of the block are not started: this one runs all of them.
 const InLoops *loop_over(Running &b, const Thread &first) {
   std::fill(std::begin(b.ready), std::end(b.ready), 0);
   b.in_loops = true;

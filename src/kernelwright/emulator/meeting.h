@@ -1,4 +1,4 @@
-// Where threads meet: barriers of a block, operations of a warp.
+// Synchronization of threads: barriers of a block, operations of a warp.
 #pragma once
 #include <algorithm>
 
@@ -9,7 +9,7 @@ namespace {
 
 // ---- barriers of the block
 
-// All live threads are at the barrier: release them. Each reports this itself when it runs.
+// All live threads are at the barrier: releases them. Each reports this itself when it runs.
 void release(Running &b) {
   if (b.mixed)
     fail(*b.by, "block " + place(b.index) + " has threads at different barriers:" + waiting(*b.by));
@@ -26,7 +26,7 @@ void release(Running &b) {
 
 // ---- operations of a warp
 
-// `lanes` have arrived at one operation: compute what each gets, and let them go on.
+// `lanes` have arrived at one operation: computes the result of each and lets them continue.
 void meet(Running &b, unsigned number, unsigned lanes, Wait kind) {
   Thread *const t = b.threads + number * 32;
   if (b.launch->observer && b.launch->observer->warp)
@@ -45,7 +45,7 @@ void meet(Running &b, unsigned number, unsigned lanes, Wait kind) {
   unsigned votes = 0;
   switch (kind) {
     case kShuffle:
-      // what a lane reads from one that does not take part is undefined: here NaN, or -1
+      // the value that a lane reads from one that does not take part is undefined: here NaN, or -1
       each([&](int i) {
         t[i].out = lanes >> t[i].source & 1 ? t[t[i].source].in : ~std::uint64_t(0);
       });
@@ -116,7 +116,7 @@ void meet(Running &b, unsigned number, unsigned lanes, Wait kind) {
   b.ready[number / 2] |= std::uint64_t(lanes) << number % 2 * 32;
 }
 
-// Let the lanes of `mask` go on if all live ones of them wait in this operation.
+// Lets the lanes of `mask` continue if all live ones of them wait in this operation.
 bool try_meet(Running &b, unsigned number, unsigned mask, Wait kind) {
   const Warp &warp = b.warps[number];
   const unsigned needed = mask & warp.live;
@@ -129,8 +129,8 @@ bool try_meet(Running &b, unsigned number, unsigned mask, Wait kind) {
   return true;
 }
 
-// No thread can run: those that ask who is active beside them get each other, warp by warp and
-// place by place. That is the most that a GPU's scheduler could have brought together.
+// No thread can run: lanes that wait in __activemask at the same place get each other's bits, warp
+// by warp and place by place. No GPU's scheduler could bring more of them together.
 bool settle_activemasks(Running &b) {
   bool any = false;
   for (unsigned number = 0; number < (b.count + 31) / 32; ++number)

@@ -266,6 +266,8 @@ int kw_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void kw_fence(unsigned scope);
 // For builds whose every access is seen: what the compiler would else instrument itself.
 kw::emulator::Index kw_index(unsigned which);  // threadIdx, blockIdx, blockDim, gridDim
+void kw_reads(const void *, unsigned bytes, bool at_once);
+void kw_writes(const void *, unsigned bytes);  // whatever it held, by a strong access
 unsigned kw_lane();
 std::uint64_t kw_atomic_load(const void *, unsigned bytes);
 bool kw_compare_exchange(void *, unsigned bytes, std::uint64_t *expected, std::uint64_t desired);

@@ -32,7 +32,7 @@ kw_switch:
 // A stack on which kw_switch starts `main`. `top` is aligned to 16 bytes.
 inline void *fresh_stack(void *top, void (*main)()) {
   void **sp = static_cast<void **>(top);
-  *--sp = nullptr;  // a function expects a return address, and so a stack 8 off 16 bytes
+  *--sp = nullptr;  // the return address of `main`: the stack is 8 bytes off a multiple of 16
   *--sp = reinterpret_cast<void *>(main);
   for (int i = 0; i < 6; ++i) *--sp = nullptr;
   return sp;

@@ -203,6 +203,11 @@ void kw_index_outside(std::uint64_t index, unsigned long long size, const void *
   if (o && o->index) observed(*t, where, [&] { o->index(*t, index, size, where); });
 }
 
+void kw_reads(const void *p, unsigned bytes, bool at_once) {
+  tell(p, bytes, kRead | (at_once ? 0u : unsigned(kUnaligned)), HERE);
+}
+void kw_writes(const void *p, unsigned bytes) { tell(p, bytes, kWrite | kVolatile, HERE); }
+
 unsigned kw_lane() { return kw_current->lane(); }
 
 std::uint64_t kw_atomic_load(const void *p, unsigned bytes) {

@@ -187,8 +187,8 @@ def description_of(
     copies: tuple[str, ...],
     known: Sizes,
 ) -> str | None:
-    """Source of what host/plan.h takes, after the device and what is kept, to do the same as `run`;
-    None where it cannot: arrays of pointers, tensor maps, Numba's kernels, changed copies."""
+    """The source of the arguments of host/plan.h's Plan, without the first two, that do the same as
+    `run`; None if C++ cannot: arrays of pointers, tensor maps, Numba's kernels, changed copies."""
     if _pointers(plan) or _maps(plan) or set(copies) & set(operator.mutated):
         return None
     if any(isinstance(step.kernel, NumbaKernel) for step in plan.launches):
@@ -222,7 +222,7 @@ def description_of(
 
 
 def _scalar_source(scalar: Scalar, places_of: dict[str, int], known: Sizes) -> str | None:
-    """Source of a launch's number; None if the launcher holds it."""
+    """The source of a number of a launch, or None if the launcher stores it."""
     if isinstance(scalar.value, str):
         return f"('v', {places_of[scalar.value]})"
     if isinstance(scalar.value, (OpenSize, bytes)):

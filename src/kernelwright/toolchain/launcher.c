@@ -124,7 +124,7 @@ static int fill(Value *value, char kind, PyObject *object) {
   return PyErr_Occurred() ? -1 : 0;
 }
 
-// Needs no interpreter. Other threads may start the same launcher meanwhile.
+// Does not need the interpreter. Other threads may start the same launcher at the same time.
 static Result start(const void *launcher, void *stream, const int32_t *grid, const Value *open) {
   const Launcher *l = launcher;
   const void *parameters[MAX_PARAMETERS];

@@ -15,7 +15,7 @@ RUNGS = ("manual", "native", "cuda_block", "cuda_cluster")
 
 @pytest.mark.parametrize("rung", RUNGS)
 def test_steps_are_attention_over_all_tokens(rung):
-    """Sequences of other lengths; what lies behind them is never read."""
+    """Sequences of different lengths; memory behind their ends is never read."""
     b, h, g, s, d, steps = 2, 6, 2, 24, 16, 5
     caches = [torch.full((b, g, s, d), torch.nan, device=DEVICE) for _ in range(2)]
     before = torch.tensor([0, 17], device=DEVICE)
@@ -52,7 +52,7 @@ def test_a_cache_of_every_layer_is_sliced():
 
 
 def test_split_keys_end_with_the_new_token():
-    """Lengths around tiles; what lies behind them is NaN, and stays."""
+    """Lengths around multiples of a tile; memory behind the ends is NaN, and stays NaN."""
     lengths = torch.tensor([0, 15, 16, 63, 200], device=DEVICE)
     b, h, g, s, d = 5, 9, 1, 201, 16
     q, k, v, *caches = (randn(*shape, dtype=torch.bfloat16, seed=i) for i, shape in enumerate(

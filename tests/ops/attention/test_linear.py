@@ -1,4 +1,4 @@
-"""linear_attention beside its recurrence, as autograd differentiates it."""
+"""linear_attention compared with its recurrence, which autograd differentiates."""
 
 import random
 
@@ -28,7 +28,7 @@ def recurrence(q, k, v, g=None, *, scale=None, initial_state=None):
 
 
 def drawn(seed, dtype=torch.float64):
-    """(q, k, v, options): random sizes, with what there may be or not."""
+    """(q, k, v, options) of random sizes, with a random choice of optional arguments."""
     draw = random.Random(seed)
     b, h, d, dv = (draw.randint(1, n) for n in (2, 3, 7, 7))
     length = draw.randint(0, 90)
@@ -132,7 +132,7 @@ def test_minus_infinity_begins_a_sequence(rung):
 
 
 def test_decay_below_any_number_leaves_what_follows_exact():
-    """The sum of the logs is -2e5 before the last tokens, between which it is -0.1."""
+    """The sum of the logs is -2e5 before the last tokens, and -0.1 between them."""
     q, k, v = (randn(1, 1, 60, 8, seed=i) for i in range(3))
     g = torch.full((1, 1, 60), -4000.0, device=DEVICE)
     g[..., 50:] = -0.01

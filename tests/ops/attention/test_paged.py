@@ -1,4 +1,4 @@
-"""Caches in pages: what is written is what attention reads, whatever the order of pages."""
+"""Paged caches: attention reads what was written, in whatever order the pages lie."""
 
 import random
 
@@ -7,9 +7,11 @@ import torch
 import torch.nn.functional as F
 
 import kernelwright as kw
-from kernelwright.contract import H200
-from kernelwright.dispatch import launcher
+from kernelwright.contract import H200, case
+from kernelwright.contract.open_size import Trace
+from kernelwright.dispatch import launcher, open_calls
 from kernelwright.ops.attention import _split_keys
+from kernelwright.ops.attention.decode import LADDER as CONTIGUOUS
 from kernelwright.ops.attention.paged import LADDER, heuristics, spec
 from support.publics import DEVICE, randn
 
@@ -119,8 +121,8 @@ def split_mma(*args):
 
 
 def test_split_keys_end_where_a_sequence_ends():
-    """20 query heads to a head of the cache, pages of three tiles, heads of other sizes in keys and
-    values; lengths around tiles. A query's range is float32's."""
+    """20 query heads for each head of the cache, pages of three tiles, different head sizes of keys
+    and values; lengths around multiples of a tile. A query's range is float32's."""
     lengths, page, hk = [0, 1, 15, 16, 17, 130], 48, 2
     draw = random.Random(5)
     k, v = (randn(40, page, hk, n, seed=n).to(torch.float8_e4m3fn) for n in (32, 48))
@@ -128,7 +130,7 @@ def test_split_keys_end_where_a_sequence_ends():
     seq = torch.tensor(lengths, dtype=torch.int32, device=DEVICE)
     q = randn(6, 40, 32, dtype=torch.bfloat16, seed=1)
     want = spec.reference(q.double(), k, v, table, seq, 0.2, 1.5, 0.5)
-    for b, n in enumerate(lengths):  # whatever follows is not read
+    for b, n in enumerate(lengths):  # elements behind the end are not read
         for cache in (k, v):
             behind = cache.view(torch.uint8)[table[b].long()].flatten(0, 1)
             behind[n:] = 0x7F
@@ -144,8 +146,8 @@ def test_split_keys_end_where_a_sequence_ends():
 
 @pytest.mark.parametrize("kind", spec.CACHES.values())
 def test_every_8_bit_element_is_exact(kind):
-    """Sequences of one token, whose elements are all that there are: y is its value, and the score
-    of a query of one 1 is an element of its key."""
+    """Sequences of one token that contain every 8-bit element: y is its value, and the score of a
+    query with a single 1 is an element of its key."""
     every = torch.arange(256, dtype=torch.uint8, device=DEVICE).view(1, 1, 1, 256)
     page = every.repeat(1, 16, 1, 1).view(kind)
     q = torch.eye(256, dtype=torch.float16, device=DEVICE).view(32, 8, 256)
@@ -166,3 +168,23 @@ def test_every_8_bit_element_is_exact(kind):
 )
 def test_splits_take_whole_turns_of_the_gpu(items, tokens, splits):
     assert _split_keys.splits_of(2 * H200.sms, items, tokens, 64) == splits
+
+
+@pytest.mark.parametrize("ladder", [LADDER, CONTIGUOUS], ids=lambda x: x.name)
+def test_one_plan_serves_many_batches_and_lengths(ladder):
+    def given(b, s):
+        more = {"hk": 8, "page": 16} if ladder is LADDER else {"g": 8}
+        c = case((b, 32, 128), torch.bfloat16, s=s, **more)
+        args = ladder.operator.inputs(c, "meta")
+        floats = {a.name for a in ladder.operator.args if a.kind.startswith("float")}
+        return args, *open_calls._pattern(args, floats, True)
+
+    args, pattern, values = given(200, 4000)
+    trace = Trace({f"n{i}": n for i, n in enumerate(values)})
+    rung = ladder.rung("cuda_split_mma")
+    specs = open_calls._opened(args, trace, True)
+    assert rung.supports(H200, **specs) is None
+    open_calls.plan_of(ladder, rung, specs, config=rung.configs[0])
+    for b, s, holds in ((300, 7008, True), (16, 4000, False)):
+        _, other, values = given(b, s)
+        assert (other == pattern and trace.holds()(*values)) == holds

@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention beside PyTorch's: shapes that broadcast, masks, errors."""
+"""scaled_dot_product_attention compared with PyTorch's: shapes that broadcast, masks, errors."""
 
 import random
 
@@ -19,7 +19,7 @@ def operands(*shapes, dtype=F64):
 
 
 def same(args, **options):
-    """Results and gradients of both, of float64."""
+    """Compare results and gradients of both in float64."""
     ours = kw.scaled_dot_product_attention(*args, **options)
     theirs = F.scaled_dot_product_attention(*args, **options)
     assert ours.shape == theirs.shape

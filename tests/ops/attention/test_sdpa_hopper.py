@@ -33,7 +33,7 @@ CONFIGS = {
 
 
 def launches(rung, d, i):
-    """Of a rung's config, with and without `causal` in turn, for heads of d."""
+    """The launches of a rung's config, with and without `causal` in turn, for heads of size d."""
     config, dtype = CONFIGS[rung][i], (BF16, torch.float16)[i % 2]
     args = specs(2, 4, 1000, d, causal=i % 2 == (rung != "wgmma"), dtype=dtype)
     if rung == "wgmma":
@@ -53,7 +53,7 @@ def test_sums_stay_in_registers_and_products_do_not_wait(compiler, rung, i, d):
 
 
 def test_a_map_describes_any_order_of_dimensions():
-    t = torch.randn(2, 5, 3, 72).transpose(1, 2)  # (B, H, L, D) with heads behind tokens
+    t = torch.randn(2, 5, 3, 72).transpose(1, 2)  # (B, H, L, D) with tokens outside heads in memory
     spec = TensorSpec(tuple(t.shape), tuple(t.stride()), BF16)
     m = hopper_tiling.rows_map("q", spec, 64)
     strides = (1, *(s // 2 for s in m.strides))

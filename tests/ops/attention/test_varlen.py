@@ -1,4 +1,4 @@
-"""attention_varlen beside a loop over its sequences."""
+"""attention_varlen compared with a loop over its sequences."""
 
 import pytest
 import torch

@@ -1,7 +1,7 @@
 """gelu at every value: all of float16 and bfloat16, and float32 where its formulas lose digits.
 
 The device header is compiled by the C++ compiler, so that its arithmetic is judged on machines
-without a GPU; the exponential is then exact where a GPU's is off by up to 2 ulp.
+without a GPU; the exponential is then exact, whereas a GPU's has an error of up to 2 ulp.
 """
 
 import ctypes
@@ -47,7 +47,7 @@ def every_value(dtype):
 
 
 def singles():
-    """float32 over the range that matters, dense around the slopes' zeros, and the special ones."""
+    """float32 over the relevant range, dense around the slopes' zeros, and special values."""
     special = [math.inf, -math.inf, math.nan, 0.0, -0.0, 1e-45, -1e-40, 3e38, -3e38, 1e13, -1e13]
     near = torch.cat([-0.7517915 + torch.linspace(-1, 1, 20001) * s for s in (1e-5, 1e-2)])
     return torch.cat([torch.linspace(-14.5, 14.5, 200_001), near, torch.tensor(special)])
@@ -85,8 +85,8 @@ FORMS = [(a, b) for a in ("none", "tanh") for b in (False, True)]
 
 
 def judge(out, x, approximate, backward, allowed):
-    """NaN and infinities where float64 has them; elsewhere so many ulp, a number or one for each
-    element. A value under 2^-115 may be zero: its exponential is under 2^-126, and flushed."""
+    """NaN and infinities must be where float64 has them; elsewhere `allowed` ulp, one number or one
+    for each element. A value under 2^-115 may be zero: its exponential is flushed."""
     want = reference(x, approximate, backward)
     assert torch.equal(out.isnan(), want.isnan())
     assert torch.equal(out.isinf(), want.to(out.dtype).isinf())
@@ -112,7 +112,7 @@ def test_header_slope_in_float32_keeps_its_digits_at_its_zero_and_in_the_tail(ho
 
 
 def tail_ulps(x):
-    """12 ulp; where the slope is under 1e-3, an absolute 1e-8 on top, up to a hundredth of it."""
+    """12 ulp; where the slope is under 1e-3, plus an absolute 1e-8, at most a hundredth of it."""
     small = reference(x, "none", True).abs().clamp_min(1e-300)
     return 12 + 2.0**23 * torch.minimum(1e-8 / small, torch.tensor(0.01)).double()
 
@@ -169,7 +169,7 @@ def test_header_and_triton_hold_the_fitted_tables(name):
         assert error < 1
     triton = getattr(triton_math, constant)
     triton = np.array(getattr(triton, "value", triton), dtype=np.float32)[::-1]
-    # another machine's linear algebra may round the last digits otherwise
+    # another machine's linear algebra may round the last digits differently
     np.testing.assert_allclose(triton, coefficients, rtol=1e-3)
     if ctype:
         text = HEADER.read_text().split(f"GeluTables<{ctype}>")[1].split(function)[1]

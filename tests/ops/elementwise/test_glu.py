@@ -1,5 +1,5 @@
-"""What only gated linear units and bias_gelu do: halves of one tensor without a copy, a bias's
-gradient in a fixed order, and what their public functions refuse."""
+"""Tests of gated linear units and bias_gelu: halves of one tensor without a copy, a bias's
+gradient in a fixed order, and the calls that their public functions reject."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What only the elementwise operators do: PyTorch's broadcasts, tails of sigmoid, silu and tanh at
+"""Tests of the elementwise operators: PyTorch's broadcasts, tails of sigmoid, silu and tanh at
 every value of the 16-bit types."""
 
 import pytest
@@ -130,13 +130,13 @@ BROADCASTS = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("kind", BROADCASTS)
 def test_vectors_of_what_broadcasts(kind, dtype):
-    """Bit for bit PyTorch's product, over several tiles and the rest of the last one."""
+    """The bits of PyTorch's product, over several tiles and a partial last one."""
     left, right, flat = BROADCASTS[kind]
     x, other = randn(*left, dtype=dtype), randn(*right, dtype=dtype, seed=1)
     if "boundary" in kind:
         other = torch.cat((other[:, :1], other), 1)[:, 1:]
     found = tiling.broadcast(*(TensorSpec.of(t) for t in (x, other)))
-    if kind == "a row for each":  # x's rows lie in three dimensions
+    if kind == "a row for each":  # x's rows have strides in three dimensions
         assert found == f"x {left} and other {right} repeat each other along more than rows"
         return
     kinds = [a.kind for a in found.operands]
@@ -207,7 +207,7 @@ def every_value(dtype):
 @pytest.mark.parametrize("rung", ["triton_block", "cuda_vec16"])
 def test_rung_at_every_value_of_a_16_bit_type(rung, name, dtype):
     """Within 0.75 ulp, in the tails too: PyTorch's silu is zero from x = -88.8 on, where bfloat16
-    has normal numbers. (The slope has a zero, at which it cancels.)"""
+    has normal numbers. (The slope has a zero, around which digits cancel.)"""
     chosen = ladder(name)
     x = every_value(dtype).to(DEVICE)
     args = {"gy": torch.ones_like(x), "x": x} if "backward" in name else {"x": x}
@@ -220,7 +220,7 @@ def test_rung_at_every_value_of_a_16_bit_type(rung, name, dtype):
     assert torch.equal(out.isnan(), want.isnan())
     assert torch.equal(out.isinf(), want.to(dtype).isinf())
     off = (out.double() - want).abs()
-    if chosen.operator.noise:  # at the zero of the slope; a GPU's exponential is of 22 bits
+    if chosen.operator.noise:  # at the zero of the slope; a GPU's exponential has 22 correct bits
         off = (off - 4 * chosen.operator.noise(**args)[0]).clamp_min(0)
     share = off / ulp(want, dtype)
     assert share[torch.isfinite(want)].nan_to_num(0.0).max() <= 0.75
@@ -235,13 +235,13 @@ def test_float32_silu_keeps_its_digits_in_the_tail():
 
 
 def kept_by(y):
-    """Storages that a result keeps for its backward."""
+    """The storages that a result saves for its backward."""
     return {t.data_ptr() for t in y.grad_fn.saved_tensors}
 
 
 @pytest.mark.parametrize("wanted", ["x", "other"])
 def test_a_product_makes_only_the_gradient_that_is_asked_for(wanted, binds):
-    """By the forward's kernel, out of one operand: the other is not kept."""
+    """The forward's kernel computes it from one operand; the other is not saved."""
     tensors = {"x": randn(7, 43), "other": randn(7, 43, seed=1)}
     tensors[wanted].requires_grad_()
     (kept,) = (t for n, t in tensors.items() if n != wanted)
@@ -268,6 +268,6 @@ def test_a_product_asked_for_one_gradient_is_twice_differentiable_and_holds_its_
         y = kw.mul(x, other)
     grad = randn(3, 45, seed=2).requires_grad_()
     (gx,) = torch.autograd.grad(y, x, grad, create_graph=True)
-    assert binds == ["mul", "mul"]  # the second for the rung that was named
+    assert binds == ["mul", "mul"]  # the second is for the rung that was named
     (again,) = torch.autograd.grad(gx.sum(), grad)
     torch.testing.assert_close(again, other)

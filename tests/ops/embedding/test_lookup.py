@@ -1,4 +1,4 @@
-"""What only embedding does: any indices, padding, numbers that no row has, the same bits always."""
+"""Tests of embedding: any indices, padding, indices out of range, the same bits in every call."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ DETERMINISTIC = ("cuda_sorted", "cuda_slots")
 
 
 def by(ladder, rung, *args):
-    """An operator by a rung; skips where it cannot run here."""
+    """The result of an operator by a rung; skips if the rung cannot run here."""
     named = dict(zip((a.name for a in ladder.operator.args), args, strict=True))
     why = unsupported(ladder.rung(rung), specs_of(named), named["indices"].device)
     if why:
@@ -33,7 +33,7 @@ def drawn(kind, n, rows, dtype=torch.int64):
 @pytest.mark.parametrize("kind", spec.INDICES)
 @pytest.mark.parametrize("rows", [50, 3000])
 def test_every_distribution_of_indices(rung, kind, rows):
-    """Runs longer than a piece, of one position, none; keys of one digit and of two."""
+    """Runs longer than a piece, of one position and of none; keys of one and of two digits."""
     indices, gy = drawn(kind, 2500, rows, torch.int32), randn(2500, 4)
     got = by(LADDER_BACKWARD, rung, gy, indices, rows, 3)
     want = spec.backward_reference(gy.double(), indices, rows, 3)
@@ -42,7 +42,7 @@ def test_every_distribution_of_indices(rung, kind, rows):
 
 
 def test_a_run_of_all_positions_is_cut_into_pieces():
-    """One row for all: its sum is that of pieces, none of which is longer than config says."""
+    """One row for all positions: its sum is added in pieces no longer than the config says."""
     config = LADDER_BACKWARD.rung("cuda_sorted").configs[0]
     args = {"gy": randn(5000, 8), "indices": drawn("equal", 5000, 40), "num_weights": 40,
             "padding_idx": -1}  # fmt: skip
@@ -81,7 +81,7 @@ def test_what_no_run_can_be_long_enough_for_is_not_launched(n, order, pieces):
 
 @pytest.mark.parametrize("kind", spec.INDICES)
 def test_rows_are_scattered_to_every_position(kind):
-    """Runs of every length: cut into pieces, whole, none."""
+    """Runs of every length: cut into pieces, in one piece, and empty."""
     indices, weight = drawn(kind, 2500, 300), randn(300, 12)
     got = by(LADDER, "cuda_scatter", weight, indices, 300, 3)
     assert torch.equal(got, weight[indices])
@@ -89,7 +89,7 @@ def test_rows_are_scattered_to_every_position(kind):
 
 @pytest.mark.parametrize(("rows", "d", "n"), [(5, 0, 3), (40, 24, 0), (0, 8, 0)])
 def test_pytorchs_kernel_gets_no_empty_gradient(rows, d, n):
-    """It would take a table of no columns for one of a column, and read where nothing is."""
+    """It would treat a table without columns as one with a column, and read out of bounds."""
     called = []
 
     class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
@@ -117,7 +117,7 @@ def test_sums_are_float32_in_every_dtype(rung):
 
 @pytest.mark.parametrize("rung", ["triton_rows", "cuda_atomics"])
 def test_atomics_add_what_a_tile_of_positions_holds(rung):
-    """Thousands of 2^-25 after a one: each alone would leave the one as it is, 64 together not."""
+    """Thousands of 2^-25 after a one: each alone would not change the one, 64 together do."""
     tiles, tile = 30, 64
     gy = torch.full((tiles * tile, 4), 2.0**-25, device=DEVICE)
     gy[0] = 1
@@ -141,8 +141,8 @@ def test_the_sum_does_not_depend_on_which_block_comes_first(rung):
 
 
 def test_what_is_added_does_not_depend_on_how_many_rows_there_are():
-    """Slots are taken, and runs placed, as blocks come; sums go by position all the same: among 60
-    rows and among 3,000, of which the other look-ups take the rest."""
+    """Slots are claimed and runs placed in the order in which blocks run, but sums are added by
+    position: among 60 rows, and among 3,000, most of which the other look-ups use."""
     indices = drawn("zipf", 3000, 60)
     gy = randn(3000, 4)
     alone = by(LADDER_BACKWARD, "cuda_slots", gy, indices, 60, -1)
@@ -153,7 +153,7 @@ def test_what_is_added_does_not_depend_on_how_many_rows_there_are():
 
 
 def test_a_set_of_positions_larger_than_shared_memory_is_put_in_order_by_parts():
-    """2^18 bits at a time: runs that cross the border."""
+    """2^18 bits at a time, with runs that cross the border between parts."""
     indices = drawn("zipf", 2**18 + 5000, 7, torch.int32)
     gy = randn(len(indices), 1)
     got = by(LADDER_BACKWARD, "cuda_slots", gy, indices, 7, -1)

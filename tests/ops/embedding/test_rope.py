@@ -1,4 +1,4 @@
-"""What only rope does: layouts without copies, angles at far positions, its kinds of tables."""
+"""Tests of rope: layouts without copies, angles at far positions, kinds of tables."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def tables(tokens, dims, dtype=torch.float32, interleaved=False):
 
 
 def by(rung, q, k, *args, **kwargs):
-    """`kw.rope` by a rung; skips where it cannot run here."""
+    """The result of `kw.rope` by a rung; skips if the rung cannot run here."""
     try:
         with kw.use(rope=rung):
             return kw.rope(q, k, *args, **kwargs)

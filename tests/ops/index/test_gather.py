@@ -1,5 +1,5 @@
-"""What only gather and scatter_add do: any dimension, an index smaller than the tensors, rows named
-by an expanded index, long runs, numbers out of range."""
+"""Tests of gather and scatter_add: any dimension, an index smaller than the tensors, rows named by
+an expanded index, long runs, indices out of range."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def added(rung, x, index, src):
 
 @pytest.mark.parametrize("rung", ["cuda_atomics", "cuda_sorted"])
 def test_runs_of_any_length(rung):
-    """Of none, of few and of hundreds of positions, which are added in pieces."""
+    """Runs of no, of few and of hundreds of positions, which are added in pieces."""
     c = case((3, 50, 2), torch.float32, m=700, numbers="zipf")
     index, x, src = spec.index_of(c, DEVICE), randn(3, 50, 2), randn(3, 700, 2, seed=1)
     got = added(rung, x, index, src)
@@ -39,7 +39,7 @@ def test_runs_of_any_length(rung):
 
 @pytest.mark.parametrize("rung", ADDING)
 def test_an_element_is_rounded_once(rung):
-    """bfloat16 would stop at 256 times a summand; what nothing is added to keeps its -0.0."""
+    """bfloat16 would stop at 256 times a summand; an element without summands keeps its -0.0."""
     x = torch.full((1, 3, 1), -0.0, dtype=torch.bfloat16, device=DEVICE)
     x[0, 0] = 256
     index = torch.zeros(1, 32, 1, dtype=torch.int64, device=DEVICE)
@@ -53,7 +53,7 @@ def test_an_element_is_rounded_once(rung):
 @pytest.mark.parametrize("number", [-1, 5])
 @pytest.mark.parametrize("rung", [*GATHERING, *ADDING, "native"])
 def test_a_number_out_of_range_is_an_error(rung, number):
-    """Though it would lie in another fiber."""
+    """Even if its address lies in another fiber of the tensor."""
     x, index = randn(3, 5, 4), torch.zeros(3, 2, 4, dtype=torch.int64)
     index[1, 1, 2] = number
     calls = [lambda: gathered(rung, x, index)] * (rung in LADDER.names)
@@ -65,7 +65,7 @@ def test_a_number_out_of_range_is_an_error(rung, number):
 
 @pytest.mark.parametrize("dim", [0, 1, 2, -1])
 def test_any_dimension_and_a_smaller_index(dim):
-    """Numbers of some fibers only: the rest of x has no gradient, and is as it was."""
+    """Indices of some fibers only: the rest of x has a gradient of zero, and is unchanged."""
     x, src = randn(4, 5, 6), randn(4, 5, 6, seed=1)
     index = torch.arange(3 * 4 * 5, device=DEVICE).view(3, 4, 5).remainder(3).int()
     for ours, theirs, tensors in (
@@ -79,13 +79,13 @@ def test_any_dimension_and_a_smaller_index(dim):
         mine, right = (with_gradients(f, tensors) for f in (ours, theirs))
         for a, b in zip((mine[0], *mine[1]), (right[0], *right[1]), strict=True):
             agree(a, b, x.dtype)
-    whole = kw.scatter_add(x, dim, index, src)  # of src, what lies beyond the index is left out
+    whole = kw.scatter_add(x, dim, index, src)  # elements of src beyond the index are not added
     agree(whole, x.scatter_add(dim, index, src), x.dtype)
 
 
 @pytest.mark.parametrize("lead", [(), (3,)])
 def test_an_expanded_index_names_rows(lead, monkeypatch):
-    """They are looked up and added as rows: the elements' operators are not called."""
+    """They are gathered and added as rows; the elementwise operators are not called."""
     for name in ("_gather", "_scatter_add"):
         monkeypatch.setattr(gather, name, None)
     x, src = randn(*lead, 7, 8), randn(*lead, 4, 8, seed=1)

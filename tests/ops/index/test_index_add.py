@@ -1,4 +1,4 @@
-"""What only index_add does: any distribution of numbers, any dimension, numbers out of range."""
+"""Tests of index_add: any distribution of indices, any dimension, indices out of range."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def added(rung, x, index, source, alpha=1.0, config=None):
 @pytest.mark.parametrize("kind", lookup.INDICES)
 @pytest.mark.parametrize("rung", ADDING)
 def test_every_distribution_of_numbers(rung, kind):
-    """Runs of no, of few, of thousands of positions."""
+    """Runs of no, of few and of thousands of positions."""
     c = case((300, 1), torch.float32, n=(1500,), indices=kind, index=torch.int32)
     index = lookup.indices_of(c, DEVICE)
     x, source = randn(300, 4), randn(1500, 4, seed=1)

@@ -1,4 +1,4 @@
-"""What only cat does: tensors of any widths, dimensions and dtypes, more than eight of them."""
+"""Tests of cat: tensors of any widths, dimensions and dtypes, more than eight of them."""
 
 import random
 
@@ -20,7 +20,7 @@ def joined(rung, xs):
 
 @pytest.mark.parametrize("rung", CUDA)
 def test_any_widths(rung):
-    """Vectors of the result that several tensors and rows share."""
+    """Several tensors and rows share a vector of the result."""
     draw = random.Random(7)
     for rows in (1, 3, 40):
         widths = [3, *(draw.choice((1, 2, 3, 8, 16, 33)) for _ in range(draw.randint(1, 7)))]
@@ -36,7 +36,7 @@ def test_bytes(rung):
 
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_any_dimension_and_number_with_gradients(dim):
-    """Of 70 tensors, groups of groups; one is empty."""
+    """70 tensors need groups of groups; one tensor is empty."""
     xs = [randn(4, 3, 5, seed=i) for i in range(70)]
     xs[9] = xs[9].narrow(dim, 0, 0)
     xs[11] = randn(5, 3, 4).transpose(0, 2)

@@ -1,4 +1,4 @@
-"""What only pad does: margins of any dimensions, merging, amounts that take away."""
+"""Tests of pad: margins of any dimensions, merging, negative amounts."""
 
 import math
 import random
@@ -18,12 +18,12 @@ GPU = [r.name for r in LADDER.rungs if r.is_gpu]
 
 @pytest.mark.parametrize("rung", GPU)
 def test_any_margin_of_any_view(rung):
-    """Vectors of the result that rows, margins and x share."""
+    """Rows, margins and x share vectors of the result."""
     draw = random.Random(5)
     for _ in range(8):
         ndim = draw.randint(1, 4)
         shape = [draw.choice((1, 2, 3, 8, 16)) for _ in range(ndim)]
-        x = randn(math.prod(shape) + 1)[1:].view(shape)  # off 16 bytes: elements are loaded
+        x = randn(math.prod(shape) + 1)[1:].view(shape)  # not 16-byte aligned: loaded by elements
         x = x.permute(draw.sample(range(ndim), ndim))
         amounts = [draw.choice((0, 0, 1, 3, 8)) for _ in range(2 * draw.randint(0, ndim))]
         args = {"x": x, "pad": amounts, "value": -2.5}

@@ -1,4 +1,4 @@
-"""What only permutations do: every order of dimensions, every size of element, merging."""
+"""Tests of permutations: every order of dimensions, every size of element, merging."""
 
 from itertools import permutations
 

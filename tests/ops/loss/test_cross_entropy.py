@@ -1,4 +1,4 @@
-"""cross_entropy: its public functions beside PyTorch's, and what only they do."""
+"""cross_entropy: its public functions compared with PyTorch's, and their own behaviour."""
 
 import subprocess
 import sys
@@ -290,7 +290,7 @@ def test_every_config_holds_every_row_that_fits(name, rung, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_launches_are_few(dtype):
-    """A loss takes two, its gradient one, both together three, in place of the logits one."""
+    """A loss takes two, its gradient one, both together three, or one if in place."""
     for rows, cols in SHAPES[:4]:
         call = specs(rows, cols, dtype)
         for name, count in zip(KEPT, (3, 1), strict=True):

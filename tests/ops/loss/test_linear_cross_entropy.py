@@ -1,4 +1,4 @@
-"""linear_cross_entropy: beside PyTorch's linear and loss, its memory, its backward's liberties."""
+"""linear_cross_entropy compared with PyTorch's linear and loss; its memory; its backward."""
 
 import pytest
 import torch
@@ -143,8 +143,8 @@ def test_a_retained_graph_gives_the_same_gradients_again(reduction):
 
 
 def test_a_backward_allocates_nothing_and_hands_over_what_the_forward_filled(monkeypatch):
-    """Neither zeros for results that are not differentiated nor a copy: each would be as large as a
-    gradient, the largest tensor of training."""
+    """It allocates no zeros for results without a gradient, and copies nothing: each would be as
+    large as a gradient, the largest tensor of training."""
     filled, home = [], kw.linear_cross_entropy.__globals__
     losses_of = home["_losses"]
 
@@ -163,7 +163,7 @@ def test_a_backward_allocates_nothing_and_hands_over_what_the_forward_filled(mon
 
 
 class Allocations(TorchDispatchMode):
-    """Bytes of each storage that an operator makes."""
+    """The bytes of each storage that an operator allocates."""
 
     def __init__(self):
         super().__init__()
@@ -233,7 +233,7 @@ def test_scaling_changes_nothing_where_the_factor_is_one():
         (16384, 768, 50304, 2, 2816, 300),
         (8192, 2048, 262144, 2, 1024, 600),
         (8192, 4096, 128256, 4, 2048, 1100),
-        (8192, 64, 2**20, 4, 256, 1100),  # a tile, whatever it takes
+        (8192, 64, 2**20, 4, 256, 1100),  # a tile, whatever its size
     ],
 )
 def test_a_chunk_fits_its_budget(tokens, hidden, classes, itemsize, want, limit):

@@ -1,5 +1,5 @@
-"""The error analysis of float32 products: it is the size of the error of a chain of multiply-adds,
-and what rounds more than that is rejected."""
+"""The error analysis of float32 products: it predicts the error of a chain of multiply-adds, and a
+result with larger rounding errors is rejected."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def operands(k, m=24, n=40):
 
 
 def chain(a, b):
-    """Every result by one chain; float64 holds a product of two float32 values exactly."""
+    """Each result by one chain of additions; float64 holds a product of float32 values exactly."""
     sums = np.zeros((a.shape[0], b.shape[1]), np.float32)
     for i in range(a.shape[1]):
         products = a[:, i, None].double().numpy() * b[None, i].double().numpy()
@@ -32,7 +32,7 @@ def without_bits(t, bits):
 @pytest.mark.parametrize("mean", [0, 0.1, 1, 30])
 @pytest.mark.parametrize("k", [40, 300, 3000])
 def test_noise_is_the_error_of_a_chain(k, mean):
-    """Of small results and of large ones alike."""
+    """For small and for large results."""
     a, b = (t + mean for t in operands(k))
     (size,) = noise(a, b)
     exact = a.double() @ b.double()
@@ -54,7 +54,7 @@ def test_rounded_operands_are_rejected(k, bits):
 
 
 def test_a_cancelled_offset_is_rejected():
-    """Rounding at forty times the size of the terms."""
+    """Rounding errors of values forty times as large as the terms."""
     a, b = operands(300)
     reference = a.double() @ b.double()
     (size,) = noise(a, b)

@@ -41,7 +41,7 @@ EPILOGUES = [
 
 
 class Products(TorchDispatchMode):
-    """Shapes of the products that reach the dispatcher."""
+    """The shapes of the products that reach the dispatcher."""
 
     def __init__(self):
         super().__init__()
@@ -193,7 +193,7 @@ def test_only_wanted_gradients_are_computed():
 
 
 def test_operands_are_kept_only_for_gradients_that_are_wanted():
-    """The input of a layer whose weight is frozen is not."""
+    """The input of a layer whose weight is frozen is not saved."""
     x, w = randn(4, 6).requires_grad_(), randn(3, 6, seed=1)
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):

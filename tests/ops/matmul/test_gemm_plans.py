@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_said(rung, args, reason):
 
 
 def test_small_tiles_add_along_a_long_k_in_two_levels():
-    """A chain of 2,048 additions errs several times as much."""
+    """A single chain of 2,048 additions has an error several times as large."""
     a, b = randn(4, 2048), randn(2048, 8, seed=1)
     exact = a.double() @ b.double()
     args = {"a": a, "b": b, "tf32": False}
@@ -195,7 +195,7 @@ def test_datasheets_are_found_by_the_start_of_a_machines_name():
 
 
 def test_the_noise_of_a_product_finds_a_missing_term():
-    """One of 512 products left out of each sum is no rounding."""
+    """Leaving one of 512 products out of each sum is more than rounding error."""
     a, b = randn(16, 512), randn(512, 8, seed=1)
     exact, noise = a.double() @ b.double(), spec.noise(a, b)[0]
     assert compare(a @ b, a @ b, exact, noise=noise).ok

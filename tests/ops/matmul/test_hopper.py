@@ -53,11 +53,11 @@ def linear(m, n, k, bias=False, activation="none", gate=False, residual=False, k
     }
 
 
-# --- what the compiler makes of them -----------------------------------------------------------
+# --- what they compile to ----------------------------------------------------------------------
 
 
 def _products():
-    """Every config in one layout, the first of a rung in all."""
+    """Every config in one layout, and the first config of each rung in all layouts."""
     for rung in hopper_ladder.RUNGS:
         for i in range(len(rung.configs)):
             for layout in LAYOUTS if i == 0 else LAYOUTS[i % 4 :][:1]:
@@ -65,7 +65,7 @@ def _products():
 
 
 def _epilogues():
-    """Every config with one epilogue, the first of a rung with all that it takes."""
+    """Every config with one epilogue, and the first of each rung with all that it supports."""
     for rung in hopper_ladder.LINEAR_RUNGS:
         for i, j in itertools.product(range(len(rung.configs)), range(len(EPILOGUES))):
             args = linear(1000, 2056, 1032, **EPILOGUES[j])
@@ -120,7 +120,7 @@ def numbers(step):
 
 
 def box(map, tensor, at):
-    """What the copy engine brings of a tensor: `at` counts from the contiguous dimension."""
+    """The box that the copy engine copies: `at` counts from the contiguous dimension."""
     memory = torch.as_strided(tensor, (tensor.untyped_storage().size() // 2,), (1,), 0)
     strides = (1, *(s // 2 for s in map.strides))
     places = [torch.arange(b) + c for b, c in zip(map.box, at, strict=True)]
@@ -136,7 +136,7 @@ def box(map, tensor, at):
 
 
 def operand_tile(map, tensor, k_major, width, first, k, batch, share):
-    """A stage's rows of k, put together from the boxes that blocks load for each other."""
+    """A stage's rows of k, assembled from the boxes that blocks load for each other."""
     if k_major:
         rows = map.box[1]
         parts = [box(map, tensor, (k, first + p * rows, batch))[0] for p in range(share)]
@@ -162,8 +162,8 @@ def operand_tile(map, tensor, k_major, width, first, k, batch, share):
     ],
 )
 def test_boxes_bring_the_operands(layout, name, number, m, n, k, batch):
-    """Every tile's slices of A and B are the product's rows, zeros outside, as many bytes as the
-    barrier waits for."""
+    """Every tile's slices of A and B are the product's rows, with zeros outside, and have as many
+    bytes as the barrier waits for."""
     rung = LADDER.rung(f"cuda_{name}")
     config = rung.configs[number]
     specs = product(m, n, k, layout, batch)
@@ -184,7 +184,7 @@ def test_boxes_bring_the_operands(layout, name, number, m, n, k, batch):
                 whole = torch.zeros((min(width, len(tile)), 64), dtype=BF16)
                 real = (t[item] if batch else t)[first : first + width, k0 : k0 + 64]
                 whole[: real.shape[0], : real.shape[1]] = real
-                assert torch.equal(tile[:width], whole)  # some blocks of 64 reach beyond a tile
+                assert torch.equal(tile[:width], whole)  # some boxes of 64 extend beyond a tile
             received += tile.numel() * 2
         assert received == expected
 
@@ -310,7 +310,7 @@ def test_what_no_rung_takes_has_no_order():
 
 
 def test_odd_leading_dimensions_cost_more():
-    """Rows that straddle cache lines: measured at twice the time and more."""
+    """Rows that straddle cache lines took at least twice the time in measurements."""
     config = hopper_tiling.PINGPONG_CONFIGS[0]
     straight = hopper_choice.product(*product(4096, 4096, 4096).values())
     odd = hopper_choice.product(*product(4096, 4096, 4104).values())

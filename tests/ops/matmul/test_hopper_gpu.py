@@ -15,13 +15,13 @@ pytestmark = pytest.mark.skipif(
 )
 NAMES = [rung.name for rung in hopper_ladder.RUNGS]
 LINEAR_NAMES = [rung.name for rung in hopper_ladder.LINEAR_RUNGS]
-#: They refuse gate, residual and keep together.
+#: They reject the combination of gate, residual and keep.
 LEAN = [r.name for r in hopper_ladder.LINEAR_RUNGS if r.supports is hopper_tiling.fits_linear_lean]
 LAYOUTS = ("NT", "NN", "TN", "TT")
 
 
 def matrix(rows, cols, by_columns=False, batch=(), dtype=torch.bfloat16):
-    """Random, inside a larger allocation of NaN, rows a multiple of 16 bytes apart."""
+    """A random matrix inside a larger allocation of NaN, with rows a multiple of 16 bytes apart."""
     high, wide = (cols, rows) if by_columns else (rows, cols)
     size = (*batch, high + 3, (wide + 7) // 8 * 8 + 16)
     whole = torch.full(size, float("nan"), device="cuda", dtype=dtype)
@@ -31,7 +31,7 @@ def matrix(rows, cols, by_columns=False, batch=(), dtype=torch.bfloat16):
 
 
 def agree(ladder, name, args, native, reference):
-    """Twice as wrong as PyTorch at most, the same bits again, and nothing written outside."""
+    """At most twice PyTorch's error, the same bits in each call, and nothing written outside."""
     given = {a.name: args.get(a.name, a.default) for a in ladder.operator.args}
     with redzones.guarded() as guard:
         run = launcher(ladder, given, name)
@@ -63,7 +63,7 @@ def test_a_product_that_no_tile_divides(name, size, layout, dtype):
 
 @pytest.mark.parametrize("own", [(3,), ()], ids=["a matrix each", "one matrix for all"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", NAMES[:-1])  # which takes no batch
+@pytest.mark.parametrize("name", NAMES[:-1])  # the last takes no batch
 def test_a_batch(name, layout, own):
     a = matrix(200, 136, layout[0] == "T", (3,))
     b = matrix(136, 328, layout[1] == "T", own).expand(3, -1, -1)

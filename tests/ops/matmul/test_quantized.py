@@ -1,4 +1,4 @@
-"""Quantized weights: rounding, other libraries' layouts, gradients, errors; which product is
+"""Quantized weights: rounding, other libraries' layouts, gradients, errors, and the product that is
 dispatched for few rows."""
 
 from itertools import pairwise
@@ -19,8 +19,8 @@ def integers(*shape, below, seed=0):
 
 
 def words(values, bits, order=None):
-    """int32 words of 32 / bits neighbours along the last dimension, the first lowest; `order`
-    names the neighbour of each place."""
+    """int32 words, each of 32 / bits neighbours along the last dimension, the first in the lowest
+    bits; `order` gives the neighbour at each place."""
     each = 32 // bits
     v = values.view(*values.shape[:-1], -1, each)
     v = v if order is None else v[..., order]

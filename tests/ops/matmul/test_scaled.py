@@ -110,7 +110,7 @@ def test_maps_describe_the_operands():
     assert (a.dtype, a.shape, a.strides[0], a.box) == (FP8, (1040, 1000, 1), 1040, (128, 128, 1))
     assert (b.dtype, b.shape, b.strides[0], b.box) == (FP8, (1040, 2048, 1), 1040, (128, 128, 1))
     assert (c.tensor, c.dtype, c.shape) == ("c", torch.bfloat16, (2048, 1000, 1))
-    for t in (a, b, c):  # as toolchain.tensor_maps checks when it encodes one
+    for t in (a, b, c):  # the conditions that toolchain.tensor_maps checks
         assert t.tensor == "c" or args[t.tensor].dtype == t.dtype
 
 

@@ -1,4 +1,4 @@
-"""Sparse matrix times vector: meaning, gradient, errors, and matrices that every path meets."""
+"""Sparse matrix times vector: meaning, gradient, errors, and matrices that cover every path."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def test_means_what_torch_means(shape, index):
 @pytest.mark.parametrize(
     "lengths",
     [
-        [5000],  # a row of several blocks, alone
+        [5000],  # one row of several blocks
         [0] * 3000 + [4000] + [0] * 3000,
         [2048, 2048, 1, 0, 4095],  # rows that end where parts do
         [1] * 5000,

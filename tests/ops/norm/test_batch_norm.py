@@ -95,7 +95,7 @@ def test_a_module_counts_and_averages_as_torchs(name, shape, momentum, tracks):
 
 
 def test_two_processes_compute_what_one_does_with_the_joined_batch():
-    """Batches of unequal sizes, an empty one among them; two collectives a step."""
+    """Batches of unequal sizes, one of them empty; two collectives per step."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
     done = subprocess.run(
         [sys.executable, str(TESTS / "support" / "synced.py")],

@@ -1,4 +1,4 @@
-"""What only the norms of channels do: memory formats, running statistics, groups' errors."""
+"""Tests of the norms of channels: memory formats, running statistics, errors of groups."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ OPERATORS = ("group_norm", "batch_norm", "batch_norm_inference")
 
 
 def compared(ours, theirs, x, *parameters, grad=None):
-    """Results and gradients of both; of a gradient with its own strides, where one is given."""
+    """Compare results and gradients of both, for the gradient `grad` if one is given."""
     found = []
     for fn in (ours, theirs):
         given = [t.clone(memory_format=torch.preserve_format).requires_grad_()
@@ -134,7 +134,7 @@ def test_chosen_clusters_fill_the_gpu_and_hold_the_call(n, c, length, last):
 
 @pytest.mark.parametrize("last", [False, True])
 def test_a_supported_call_fits_every_config(last):
-    """Sizes about what a cluster holds."""
+    """Sizes near the capacity of a cluster."""
     found = ladder("group_norm").rung("cuda_channels" if last else "cuda_cluster")
     taken = refused = 0
     for n in range(1, 24):

@@ -1,4 +1,4 @@
-"""What only the norms do: optional gradients, one gradient for two arguments, an offset."""
+"""Tests of the norms: optional gradients, one gradient for two arguments, an offset."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def agree(mine, theirs):
             torch.testing.assert_close(got, want)
 
 
-# each parameter may be absent or want no gradient
+# each parameter may be absent or require no gradient
 
 
 @rungs
@@ -111,7 +111,7 @@ def test_eps_and_offset_are_read_at_each_call(binds):
 
 @rungs
 def test_an_offset_of_one_is_gemmas(rung):
-    """Gemma: in float32 throughout, (1 + weight) too; rounded once."""
+    """Gemma's norm: computed in float32, including (1 + weight), and rounded once."""
     x, w = randn(4, 64, dtype=torch.bfloat16), randn(64, dtype=torch.bfloat16, seed=1)
     gemma = F.rms_norm(x.float(), (64,), 1.0 + w.float(), 1e-6).bfloat16()
     with use(rung):
@@ -167,7 +167,7 @@ def test_either_result_may_receive_no_gradient(rung, used, name):
 
 
 def test_a_gradient_that_does_not_arrive_is_none(monkeypatch):
-    """gh is not a tensor of zeros, which the kernel would read."""
+    """gh is None instead of a tensor of zeros, which the kernel would have to read."""
     seen = []
     launcher = OpenCalls.launcher
 
@@ -188,7 +188,7 @@ def test_x_and_the_residual_share_one_gradient():
     assert gx.data_ptr() == gr.data_ptr()
     y, h = kw.add_rms_norm(x, r, (41,))
     (y.sin() + h).sum().backward()
-    x.grad.zero_()  # leaves do not share
+    x.grad.zero_()  # leaves do not share a gradient
     assert torch.equal(r.grad, gr)
 
 
@@ -200,7 +200,7 @@ def test_dtypes_of_the_residual_stream():
     assert kw.add_layer_norm(x, x, (16,))[0].dtype == torch.bfloat16
 
 
-# what PyTorch asks of them
+# PyTorch's checks of operators
 
 
 @gpu
@@ -271,7 +271,7 @@ def test_refuse_by_name():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_gpu_rung_takes_every_row_up_to_262144(name, cols, dtype):
-    """And each of its configs holds the row in what a multiprocessor has."""
+    """Each of its configs fits the row into a multiprocessor's resources."""
     rows = TensorSpec.contiguous((512, cols), dtype)
     columns = TensorSpec.contiguous((cols,), dtype)
     statistic = TensorSpec.contiguous((512, 1), torch.float32)
@@ -295,7 +295,7 @@ def test_a_gpu_rung_takes_every_row_up_to_262144(name, cols, dtype):
 
 
 def test_parts_of_a_parameters_gradient_are_few():
-    """What the second step reads stays under a twentieth of what the first moves."""
+    """The second step reads less than a twentieth of the bytes that the first step moves."""
     for rows, cols in ((32768, 1024), (16384, 4096), (8192, 8192), (4096, 65536), (2048, 131072)):
         spec = TensorSpec.contiguous((rows, cols), torch.bfloat16)
         weight = TensorSpec.contiguous((cols,), torch.bfloat16)
@@ -328,7 +328,7 @@ def test_short_rows_are_no_clusters_and_long_ones_have_few_columns_a_block():
 
 @pytest.mark.parametrize("cols", [2048, 2052])
 def test_a_forwards_clusters_walk_over_many_rows(cols, monkeypatch):
-    """Each mailbox is filled again and again, and each slot of shared memory."""
+    """Each mailbox and each slot of shared memory is filled many times."""
     monkeypatch.setattr(cuda, "clusters_of", lambda gpu, blocks: 1)
     lad, config = ladder("layer_norm"), next(c for c in heuristics.CLUSTER_CONFIGS if "items" in c)
     args = {"x": randn(100, cols), "weight": randn(cols, seed=1), "bias": randn(cols, seed=2)}

@@ -95,7 +95,7 @@ def test_adamw_checks_as_an_operator(rung):
 
 
 def test_adamw_leaves_the_gaps_of_a_sliced_parameter():
-    """PyTorch's fused CPU kernel does not."""
+    """PyTorch's fused CPU kernel overwrites them."""
     whole = torch.zeros(3, 6, device=DEVICE)
     p = whole[:, :4]
     others = [torch.ones(3, 4, device=DEVICE) for _ in range(3)]
@@ -168,7 +168,7 @@ def seeded(rung, seed, lists, **more):
 
 @pytest.mark.parametrize("rung", SEEDED[1:])
 def test_random_rounding_is_the_same_by_every_rung(rung):
-    """Permuted, misaligned and odd tensors too: an element's bits hang on its place in memory."""
+    """Permuted, misaligned and odd tensors too: the random bits depend on the place in memory."""
     lists = [
         [
             randn(6, 50, seed=s).t().to(dtype),
@@ -183,7 +183,7 @@ def test_random_rounding_is_the_same_by_every_rung(rung):
             seeded(rung, seed, lists), seeded("native", seed, lists), strict=True
         ):
             for a, b in zip(mine, native, strict=True):
-                # where the float32 results differ by a rounding, so may one in 65,536 of these
+                # where float32 results differ by a rounding, one in 65,536 of these may differ
                 assert (a != b).sum() <= 1
 
 

@@ -1,4 +1,4 @@
-"""get_total_norm, clip_grads_with_norm_ and clip_grad_norm_ beside PyTorch's."""
+"""get_total_norm, clip_grads_with_norm_ and clip_grad_norm_ compared with PyTorch's."""
 
 import pytest
 import torch

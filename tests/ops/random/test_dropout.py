@@ -1,4 +1,4 @@
-"""What only dropout does: its seed is a tensor, and its mask is drawn again from it."""
+"""Tests of dropout: its seed is a tensor, from which the backward draws the mask again."""
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ def test_philox_of_tensors_is_that_of_words(seed):
 
 @pytest.mark.parametrize("seed", [7, -(2**62) + 12345])
 def test_dropout_takes_each_word_for_two_elements(seed):
-    """The definition, element by element; 29 elements end within an octet and within a pair."""
+    """The definition, element by element; 29 elements end inside an octet and a pair."""
     p, n, key = 0.3, 29, [seed % 2**32, seed % 2**64 >> 32]
     want = []
     for i in range(n):
@@ -62,8 +62,8 @@ def test_dropout_takes_each_word_for_two_elements(seed):
 
 
 def test_neighbours_that_share_a_word_drop_independently_but_for_ties():
-    """Every word of 8 bits with halves of 4, of which 6 bits are compared with every threshold:
-    the covariance is what README.md derives, and under half of a half's last bit."""
+    """Every 8-bit word, with halves of 4 bits, of which 6 bits are compared with every threshold:
+    the covariance is the one that README.md derives, and is under half of a half's last bit."""
     word = torch.arange(256)
     both = torch.stack((word, word % 16 << 4 | word >> 4)) >> 2
     for threshold in range(65):
@@ -79,7 +79,7 @@ def test_neighbours_that_share_a_word_drop_independently_but_for_ties():
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.5 + 2**-17])  # the last has the largest covariance
 def test_neighbours_are_dropped_independently(p):
     pairs = kept((2**20, 2), torch.tensor([11]), p).double() - (1 - p)
-    deviation = p * (1 - p) / 2**10  # of the mean of a product, where they are independent
+    deviation = p * (1 - p) / 2**10  # of the mean of a product of independent elements
     assert abs(pairs.prod(1).mean().item()) < 4 * deviation
     assert abs((pairs[1:, 0] * pairs[:-1, 1]).mean().item()) < 4 * deviation
 
@@ -115,7 +115,7 @@ def test_dropout_rungs_agree_to_the_bit(p):
 
 @pytest.mark.parametrize("rung", DROPOUT)
 def test_dropout_mask_ignores_strides(rung):
-    """The gradient may come with other strides than the result had."""
+    """The gradient may have other strides than the result."""
     x = leaf(8, 6, 10)
     with kw.use(dropout=rung):
         torch.manual_seed(0)
@@ -215,7 +215,7 @@ def test_dropout_refuses_by_name():
 @gpu
 @pytest.mark.parametrize("rung", DROPOUT)
 def test_dropout_in_a_cuda_graph(rung):
-    """Each replay draws a new seed, and its backward meets the mask of its forward."""
+    """Each replay draws a new seed, and its backward draws the mask of its forward."""
     x = torch.ones(4096, device=DEVICE, requires_grad=True)
 
     def step():

@@ -1,4 +1,4 @@
-"""What only the fused dropouts do: masks of bits, seeds, and what a chain of operators gives."""
+"""Tests of the fused dropouts: masks of bits, seeds, and the results of the operators' chain."""
 
 import pytest
 import torch
@@ -16,12 +16,12 @@ SHAPE = (5, 64)
 
 
 def serving(name):
-    """Rungs of a fused operator that run on this machine without a compilation of seconds."""
+    """The rungs of a fused operator that run on this machine without seconds of compilation."""
     return [r.name for r in ladders_by_name()[name].rungs if r.backend != "inductor"]
 
 
 def call(name, x, p=0.4, **rest):
-    """The fused operator over x; other arguments are made up."""
+    """Call the fused operator with x; the other arguments are generated."""
     other, row = 1 - x, torch.linspace(-1, 1, x.shape[-1], device=x.device, dtype=x.dtype)
     if name == "dropout_with_mask":
         return kw.dropout_with_mask(x, p, **rest)[0]
@@ -107,7 +107,7 @@ def test_gradients_are_those_of_the_chain(name, rung):
             return F.gelu(kw.dropout(s, 0.4))
         return kw.dropout(x + row, 0.4) + other
 
-    with kw.use(**{name: rung}):  # and in the backward, where there is one
+    with kw.use(**{name: rung}):  # and in the backward, if it has that rung
         ours = seeded(lambda: with_gradients(lambda x: call(name, x), [x]))
     theirs = seeded(lambda: with_gradients(chain, [x]))
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
@@ -147,7 +147,7 @@ def test_recomputed_it_is_the_same(name, rung):
     def block(x):
         return call(name, torch.tanh(call(name, x)))
 
-    with kw.use(**{name: rung}):  # and in the backward, where there is one
+    with kw.use(**{name: rung}):  # and in the backward, if it has that rung
         found = [
             seeded(lambda run=run: torch.autograd.grad(run(x).sum(), x)[0])
             for run in (block, lambda x: checkpoint(block, x, use_reentrant=False))
@@ -229,7 +229,7 @@ def test_errors_name_the_argument():
 @rungs
 def test_in_a_cuda_graph_each_replay_draws_anew(name, rung):
     x = randn(64, 256).requires_grad_()
-    with kw.use(**{name: rung}):  # and in the backward, where there is one
+    with kw.use(**{name: rung}):  # and in the backward, if it has that rung
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):
             torch.autograd.grad(call(name, x).sum(), x)

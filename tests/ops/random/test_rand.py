@@ -1,4 +1,4 @@
-"""What only rand, randn and bernoulli do: the numbers are those of PyTorch's CUDA generator."""
+"""Tests of rand, randn and bernoulli: the numbers are those of PyTorch's CUDA generator."""
 
 import math
 from types import SimpleNamespace
@@ -127,7 +127,7 @@ def test_a_gpus_numbers_are_pytorchs(dtype, n):
     g, h = (torch.Generator(DEVICE).manual_seed(2**63 + 5) for _ in range(2))
     mine, theirs = {"generator": g}, {"generator": h}
     like = {"dtype": dtype, "device": DEVICE}
-    for _ in range(2):  # the second time from where the first has ended
+    for _ in range(2):  # the second time continues where the first ended
         assert torch.equal(kw.rand(n, **mine, **like), torch.rand(n, **theirs, **like))
         assert torch.equal(kw.randn(n, **mine, **like), torch.randn(n, **theirs, **like))
         p = torch.rand(n, **like)

@@ -1,4 +1,4 @@
-"""What only sample does: distributions, filters, ties, rows without tokens."""
+"""Tests of sample: distributions, filters, ties, rows without tokens."""
 
 import math
 
@@ -23,7 +23,7 @@ def drawn(rung, logits, seed=1, offset=0, **how):
 
 
 def chi_squared(found, p):
-    """Of counts of tokens; those that are not to be drawn must not be."""
+    """The statistic of counts of tokens; tokens of probability 0 must have a count of 0."""
     counts = torch.bincount(found.cpu(), minlength=len(p)).double()
     assert counts[p == 0].sum() == 0
     expected = p[p > 0] * found.numel()
@@ -37,7 +37,7 @@ def chi_squared(found, p):
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("rung", ["native", "cuda_block"])
 def test_draws_have_the_distribution(rung, how):
-    """A row drawn often; a right rung fails once in a million seeds, and the seed is fixed."""
+    """Many draws from a row; a right rung fails for one of a million seeds; the seed is fixed."""
     rows, columns = (8000, 11) if rung == "native" or DEVICE == "cuda" else (600, 11)
     row = randn(columns, seed=4)
     x = {**PLAIN, **how}

@@ -1,4 +1,4 @@
-"""What only dot does: sums in 16 bits that lose nothing, and errors."""
+"""Tests of dot: sums of 16-bit elements that lose nothing, and errors."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def of(rung, x, other):
 @pytest.mark.parametrize("rung", ATOMIC)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_parts_that_cancel_leave_what_is_small(rung, dtype):
-    """Five blocks' sums of some thousands, of which 3 remains: in 16 bits alone they are lost."""
+    """Five blocks' sums of some thousands add up to 3, which sums in 16 bits would lose."""
     n, block = 5 * 8192, 256 * 8
     at = torch.arange(n, device=DEVICE) // block % 5  # the block that an element belongs to
     value = torch.tensor([0.5, 0.25, -0.375, -0.125, -0.25], device=DEVICE)[at]

@@ -77,7 +77,7 @@ def test_gradient_vmap_and_compile():
 
 
 def _calls(lad, dtype, cols, rows=64):
-    """A call of contiguous rows, one of rows that a stride spoils, one of a misaligned pointer."""
+    """Calls with contiguous rows, rows misaligned by a stride, and a misaligned pointer."""
     for stride, align in ((cols, 16), (cols + 1, 16), (cols, 2)):
         t = TensorSpec((rows, cols), (stride, 1), dtype, max(align, dtype.itemsize))
         yield {"x": t, "dim": -1} if lad is FORWARD else {"gy": t, "y": t, "dim": -1}

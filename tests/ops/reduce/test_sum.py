@@ -1,4 +1,4 @@
-"""sum: its public function, the shapes that it merges, and the yardstick of its error."""
+"""sum: its public function, the dimensions that it merges, and the bound of its error."""
 
 import math
 

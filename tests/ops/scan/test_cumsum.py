@@ -1,4 +1,4 @@
-"""What only scans do: directions, segments, long rows, the gradient of a product with zeros."""
+"""Tests of scans: directions, segments, long rows, the gradient of a product with zeros."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def scanned(rung, x, starts=None, exclusive=False, reverse=False, config=None):
 @pytest.mark.parametrize("rung", ["cuda_lookback", "cuda_tree"])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_more_tiles_than_a_group_of_groups(rung, reverse):
-    """1,251 tiles of 32 elements in each of two rows: integers show each element lost or twice."""
+    """1,251 tiles of 32 elements in each of two rows: integers show lost or repeated ones."""
     x = (randn(2, 40_003) * 1000).long()
     want = spec.reference(x, None, -1, False, reverse)
     assert torch.equal(scanned(rung, x, reverse=reverse, config=SMALL), want)
@@ -46,7 +46,7 @@ def test_no_value_crosses_the_start_of_a_segment():
 
 
 def test_a_long_running_sum_keeps_float32s_digits():
-    """Ten thousand tenths, and one: tiles are carried in float64."""
+    """The sum of ten thousand tenths and of one; carries between tiles are float64."""
     x = torch.full((60_000,), 0.1, device=DEVICE)
     want = x.double().cumsum(0).float()
     for rung in ("cuda_block", "cuda_tree"):

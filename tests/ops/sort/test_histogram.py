@@ -1,4 +1,4 @@
-"""What only histograms do: edges, exact counts, ranges from the data, integers."""
+"""Tests of histograms: edges, exact counts, ranges from the data, integers."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def test_edges_belong_to_the_bin_above_but_the_last(rung):
 
 @pytest.mark.parametrize("rung", OURS)
 def test_runs_that_end_anywhere(rung):
-    """Equal elements, others between them, none in any bin, and an end that fills no vector."""
+    """Equal elements, others between them, elements in no bin, and a partial last vector."""
     x = torch.cat([torch.full((k * 37 % 400,), float(k % 9)) for k in range(40)]).to(DEVICE)
     assert torch.equal(counted(rung, x, 7, 1.0, 8.0), spec.reference(x, 7, 1.0, 8.0))
 

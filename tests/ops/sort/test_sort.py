@@ -1,4 +1,4 @@
-"""What only sort does: ties, zeros of both signs, NaNs, every type, tiles that wait for others."""
+"""Tests of sort: ties, zeros of both signs, NaNs, every type, tiles that wait for others."""
 
 import pytest
 import torch
@@ -66,7 +66,7 @@ def test_integers_of_every_size(dtype):
 
 
 def test_counts_of_64_bits(monkeypatch):
-    """What rows of 2^30 elements use."""
+    """Rows of 2^30 elements use such counts."""
     monkeypatch.setattr(cuda, "SHORT", 100)
     x = randn(3_000).round()
     plan = cuda.onesweep(H200, CONFIG["cuda_onesweep"], TensorSpec.of(x), True)

@@ -1,4 +1,4 @@
-"""What only topk does: ties, NaN, zeros of both signs, rows that several blocks share."""
+"""Tests of topk: ties, NaN, zeros of both signs, rows that several blocks share."""
 
 import pytest
 import torch
@@ -43,7 +43,7 @@ def test_a_warp_takes_the_largest_that_is_left(largest):
 @pytest.mark.parametrize("order", ["rising", "falling", "equal", "random"])
 @pytest.mark.parametrize(("rows", "columns", "k"), [(1, 20_000, 700), (2, 8500, 1), (3, 700, 64)])
 def test_every_order_of_a_row(order, rows, columns, k):
-    """Full room, many times over, in one block and in several."""
+    """The space for candidates fills many times, in one block and in several."""
     x = randn(rows, columns)
     if order in ("rising", "falling"):
         x = x.sort(dim=-1, descending=order == "falling").values

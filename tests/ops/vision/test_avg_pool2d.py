@@ -1,4 +1,4 @@
-"""What only avg_pool2d does: any window on any rung, divisors, formats."""
+"""Tests of avg_pool2d: any window on any rung, divisors, formats."""
 
 import random
 
@@ -37,7 +37,7 @@ def as_images(t):
 
 
 def run(ladder, rung, args):
-    """The rung's result, or None where there is none or it does not take the call."""
+    """The rung's result, or None if the rung is absent or does not take the call."""
     if rung not in ladder.names or ladder.rung(rung).supports(H200, **specs_of(args)):
         return None
     return launcher(ladder, args, rung)(*args.values())

@@ -1,4 +1,4 @@
-"""What only interpolate does: any scale on any rung, corners, modes, memory formats, arguments."""
+"""Tests of interpolate: any scale on any rung, corners, modes, memory formats, arguments."""
 
 import random
 
@@ -20,7 +20,7 @@ def as_images(t):
 
 
 def run(ladder, rung, args):
-    """The rung's result, or None where it does not take the call."""
+    """The rung's result, or None if it does not take the call."""
     if ladder.rung(rung).supports(H200, **specs_of(args)):
         return None
     return launcher(ladder, args, rung)(*args.values())

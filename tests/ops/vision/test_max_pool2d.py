@@ -1,4 +1,4 @@
-"""What only max_pool2d does: any window on any rung, the chosen pixel, indices, formats."""
+"""Tests of max_pool2d: any window on any rung, the chosen pixel, indices, formats."""
 
 import random
 
@@ -62,7 +62,7 @@ def test_any_window_both_ways(rung):
 
 
 def run(ladder, rung, args):
-    """The rung's results, or None where there is none or it does not take the call."""
+    """The rung's results, or None if the rung is absent or does not take the call."""
     if rung not in ladder.names or ladder.rung(rung).supports(H200, **specs_of(args)):
         return None
     return launcher(ladder, args, rung)(*args.values())
@@ -70,7 +70,7 @@ def run(ladder, rung, args):
 
 @pytest.mark.parametrize("name", ["manual", "native", "cuda_naive", "cuda_rows"])
 def test_which_pixel_is_chosen(name):
-    """The first of equal ones, the last NaN, the first inside where all are -inf."""
+    """The first of equal pixels, the last NaN, or the first pixel inside if all are -inf."""
     windows = [[1, 3, 3, 2], [NAN, 5, NAN, 9], [-INF] * 4, [0.0, -0.0, -1, 0.0], [INF, NAN, INF, 0]]
     x = torch.tensor(windows, device=DEVICE).view(5, 2, 2, 1)
     args = {"x": x, "hw": [2, 2], "kernel": [2, 2], "stride": [2, 2], "padding": [0, 0],

@@ -1,4 +1,4 @@
-"""What only nms does: random boxes on every rung, degenerate ones, equal overlaps, arguments."""
+"""Tests of nms: random boxes on every rung, degenerate ones, equal overlaps, arguments."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def run(rung, boxes, scores, threshold):
 
 @pytest.mark.parametrize("rung", RUNGS)
 def test_random_boxes_in_chains(rung):
-    """Each box overlaps the next ones of a line, so that decisions depend on each other."""
+    """Each box overlaps the next boxes of a line, so that decisions depend on each other."""
     for n, step, threshold in ((130, 0.3, 0.5), (97, 0.05, 0.8), (33, 2.0, 0.1)):
         left = torch.arange(n, device=DEVICE) * step
         boxes = torch.stack((left, left * 0, left + 1, left * 0 + 1), 1)[torch.randperm(n)]
@@ -31,7 +31,7 @@ def test_random_boxes_in_chains(rung):
 
 @pytest.mark.parametrize("rung", RUNGS)
 def test_equal_overlaps_and_boxes_without_area(rung):
-    """An overlap of just the threshold is none; 0 / 0 is no number, and no overlap."""
+    """An overlap equal to the threshold does not count, and neither does 0 / 0, which is NaN."""
     boxes = torch.tensor(
         [[0, 0, 2, 1], [0, 0, 1, 1], [5, 5, 5, 5], [5, 5, 5, 5], [2, 2, 1, 1], [9, 9, 10, 10.0]],
         device=DEVICE,

@@ -1,4 +1,4 @@
-"""What only roi_align does: places worked out by hand, regions at the edges, boxes as lists."""
+"""Tests of roi_align: positions computed by hand, regions at the edges, boxes as lists."""
 
 import math
 
@@ -62,7 +62,7 @@ BOXES = ((0.3, 1.2, 5.1, 6.8), (-3.0, -2.5, 2.2, 3.1), (4.0, 4.0, 12.5, 15.0), (
 )
 @pytest.mark.parametrize("aligned", [False, True])
 def test_regions_by_hand(rung, sampling, aligned):
-    """Inside, over the edges, without extent, turned around, outside."""
+    """Regions inside, over the edges, of size zero, with swapped corners, and outside."""
     x = randn(2, 2, 7, 9)
     rois = torch.tensor([[i % 2, *b] for i, b in enumerate(BOXES)], device=DEVICE)
     args = {"x": x[..., None], "rois": rois, "size": [3, 2], "scale": 0.9, "sampling": sampling,

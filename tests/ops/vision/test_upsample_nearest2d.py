@@ -1,4 +1,4 @@
-"""What only upsample_nearest2d does: any scale on any rung, memory formats, arguments."""
+"""Tests of upsample_nearest2d: any scale on any rung, memory formats, arguments."""
 
 import random
 
@@ -17,7 +17,7 @@ CUDA = [r for r in LADDER.rungs if r.is_gpu]
 
 
 def run(ladder, rung, args):
-    """The rung's result, or None where it does not take the call."""
+    """The rung's result, or None if it does not take the call."""
     if rung.supports(H200, **specs_of(args)):
         return None
     return launcher(ladder, args, rung.name)(*args.values())

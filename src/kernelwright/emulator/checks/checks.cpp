@@ -15,16 +15,28 @@ bool may_meet(const Event &e, const Seen &s, bool in_shared) {
   return each && !(in_shared && e.thread / 32 == s.t.warp());
 }
 
+// A read of a flag whose first value another thread writes in this launch: in another schedule the
+// read comes before that.
+bool may_come_first(const Cell &cell, unsigned bits, const Seen &s) {
+  if (!(cell.written >> kFirst & bits) || !(s.kind & (kVolatile | kAtomic))) return false;
+  if (!cell.write.set || order.before(cell.write, s.t)) return false;
+  const Missing missing = order.missing(cell.write, s.t);
+  return missing == kReleases || missing == kReads;
+}
+
 void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, std::uint32_t turn,
                   bool written, bool in_shared) {
   if (cell.turn != turn) {
     cell.turn = turn;
     cell.write.set = cell.reads[0].set = cell.reads[1].set = 0;
-    if (in_shared) cell.written = 0;
+    cell.written = in_shared ? 0 : cell.written & kEver;
   }
   const bool writes = s.kind & kWrite, reads = !writes || s.kind & kAtomic;
   if (wanted & kInit && reads && !written && (cell.written & bits) != bits)
     findings.add(s.finding(kNeverWritten));
+  if (wanted & kInit && reads && !written && may_come_first(cell, bits, s))
+    findings.add(s.finding(kMayComeFirst));
+  if (writes && s.kind & kVolatile && !in_shared) cell.written |= (bits & ~cell.written) << kFirst;
   if (writes) cell.written |= bits;
   if (!(wanted & kRaces)) return;
   const auto conflicts = [&](const Event &e) {

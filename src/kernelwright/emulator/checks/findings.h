@@ -21,7 +21,8 @@ enum Kind : std::uint32_t {
   kAfterExit,     // a waits at a barrier that other threads of its block ended without
   kNoValue,       // a reads a variable of its own without a value; `address` is its name
   kIndex,         // a indexes an array outside; `offset` is the index, `address` the size
-  kLanesEnded     // lanes of a's mask ended without its operation, b among them
+  kLanesEnded,    // lanes of a's mask ended without its operation, b among them
+  kMayComeFirst   // a reads a flag that has no value before another thread writes it
 };
 
 // Memory that a finding speaks of: the number of an argument, or one of these.

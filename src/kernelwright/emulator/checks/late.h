@@ -1,4 +1,4 @@
-// What is known only afterwards: whether a write that races changes anything, and which
+// What is known only after the access: whether a racing write changes anything, and which
 // asynchronous copies have been waited for.
 #pragma once
 #include <cstring>
@@ -17,7 +17,7 @@ struct Pending {
 };
 using Copies = std::vector<Pending>;
 
-// A write that races with another: whether it changes anything is seen afterwards.
+// A write that races with another; whether it changes anything is known only later.
 struct Unsettled {
   std::uint64_t key;
   const void *address;
@@ -31,7 +31,7 @@ struct Unsettled {
   }
 };
 
-// The copy that still may write some of `bytes` bytes that a thread of its block touches, or null.
+// A copy that may still write to some of the `bytes` bytes at `at`, or null.
 inline const Pending *find(const Copies &copies, const Block *block, const void *at,
                            unsigned bytes) {
   const auto *from = static_cast<const unsigned char *>(at);

@@ -10,11 +10,15 @@
 
 namespace kw::emulator {
 
+// In Cell::written, a bit for each byte that was ever written; and for each whose first value a
+// volatile write of the present launch brought.
+constexpr unsigned kEver = 15, kFirst = 4;
+
 // Four bytes, or one byte of four that were accessed in smaller pieces.
 struct Cell {
-  std::uint32_t turn;     // the launch, or the block for shared memory, that the events are of
-  std::uint32_t split;    // 0, or the number of its four bytes' cells
-  std::uint32_t written;  // a bit a byte
+  std::uint32_t turn;   // the launch, or the block for shared memory, that the events are of
+  std::uint32_t split;  // 0, or the number of its four bytes' cells
+  std::uint32_t written;
   Event write, reads[2];
 };
 
@@ -53,7 +57,8 @@ class Shadow {
   void divide(Cell &cell) {
     std::array<Cell, 4> bytes;
     bytes.fill(cell);
-    for (unsigned i = 0; i < 4; ++i) bytes[i].written = cell.written >> i & 1;
+    for (unsigned i = 0; i < 4; ++i)
+      bytes[i].written = cell.written >> i & 1 | (cell.written >> kFirst >> i & 1) << kFirst;
     parts_.push_back(bytes);
     cell.split = static_cast<std::uint32_t>(parts_.size());
   }

@@ -1,5 +1,5 @@
-// What the checks remember of a call: its memory and who touched it, instructions by number, and
-// how threads, blocks and events are named. checks.cpp alone includes it.
+// What the checks store about a call: its memory and the threads that accessed it, instructions by
+// number, and the names of threads, blocks and events. Included only by checks.cpp.
 #pragma once
 #include <map>
 
@@ -15,7 +15,7 @@ enum Check : unsigned { kRaces = 1, kBounds = 2, kInit = 4, kDivergence = 8, kEx
 
 struct Place {
   const void *where;
-  const Region *region;  // that it touched last
+  const Region *region;  // the region of the last access
 };
 
 unsigned wanted;
@@ -38,7 +38,7 @@ std::vector<Place> places;  // instructions, by number
 std::vector<std::uint32_t> place_table;
 Copies pending;
 Unsettled unsettled;
-std::vector<std::uint64_t> met;  // instructions of barriers and fences that did something
+std::vector<std::uint64_t> met;  // instructions of barriers and fences that had an effect
 
 std::uint32_t place_of(const void *where) {
   if (places.size() * 2 >= place_table.size()) {
@@ -78,14 +78,14 @@ std::uint32_t number_of(const Block &b) {
   return b.index.x + b.grid.x * (b.index.y + b.grid.y * b.index.z);
 }
 
-// An access that is being looked at.
+// An access that is being checked.
 struct Seen {
   Thread &t;
   const void *address, *where;
   unsigned bytes, kind;
   std::uint32_t region;
-  std::uintptr_t start;  // of the region
-  const Block *owner;    // whose shared memory it is
+  std::uintptr_t start;  // of the region's memory
+  const Block *owner;    // the block whose shared memory it is
 
   Finding finding(std::uint32_t what) const {
     const auto at = reinterpret_cast<std::uintptr_t>(address);

@@ -12,7 +12,7 @@ from .. import messages
 
 RACE, OUTSIDE, MISALIGNED, NEVER_WRITTEN, TWO_BARRIERS, ABSENT_LANE = range(6)
 NOT_READY, NOT_STARTED, MAY_HAVE_ENDED, NOT_WAITED, AFTER_EXIT, NO_VALUE, INDEX = range(6, 13)
-LANES_ENDED = 13
+LANES_ENDED, MAY_COME_FIRST = 13, 14
 #: How the text of a finding begins that is no error on present GPUs.
 WARNING = "warning:"
 RELEASES, READS, ACQUIRES, NO_LATER = 1, 2, 3, 4  # order.h's Missing
@@ -20,6 +20,7 @@ SAME = 1  # of two writes that race: both write the same value
 CHECK_OF = (
     "races", "bounds", "bounds", "init", "divergence", "divergence", "races", "bounds", "bounds",
     "races", "divergence", "init", "bounds", "divergence",
+    "init",
 )  # fmt: skip
 SHARED, NOWHERE = 2**32 - 1, 2**32 - 2
 WRITE, VOLATILE, ATOMIC, SENT = 1, 2, 4, 8
@@ -184,6 +185,11 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
         text = f"{a} reads its variable {name}, to which it has given no value"
     elif f.kind == INDEX:
         text = f"{a} uses the index {f.offset} in an array of {f.address} elements"
+    elif f.kind == MAY_COME_FIRST:
+        text = (
+            f"{a} reads {_what(f, call)}, which has no value before another thread writes it: "
+            "write it before the launch"
+        )
     elif f.kind == LANES_ENDED:
         who = f"{f.lane} lanes that have" if f.lane > 1 else "one lane that has"
         text = (

@@ -105,8 +105,8 @@ class Access:
 
 @dataclass(frozen=True)
 class Branch:
-    """A branch (forks.py decides which count): how often warps executed it, with how many lanes in
-    total, and how often it diverged."""
+    """A branch (forks.py decides which ones count): how often warps executed it, with how many
+    lanes in total, and how often it diverged."""
 
     place: Place
     executions: int
@@ -246,7 +246,7 @@ def dissected(
 
 
 def _access(s: _Site, place: Place, names: Sequence[str]) -> Access | None:
-    """None for an element of a vector that an earlier access has read as a whole."""
+    """None for an element of a vector that an earlier access has read completely."""
     kind = "atomic" if s.kind & _ATOMIC else "store" if s.kind & _WRITE else "load"
     if place.asynchronous and s.bytes >= 4:
         kind = f"async {kind}"
@@ -261,7 +261,7 @@ def _access(s: _Site, place: Place, names: Sequence[str]) -> Access | None:
 
 
 def _span(t: Any) -> tuple[int, int]:
-    """The address of a tensor's first byte, and that after its last."""
+    """The address of a tensor's first byte, and the address after its last."""
     if not t.numel():
         return t.data_ptr(), t.data_ptr()
     extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))

@@ -15,7 +15,7 @@ struct Region {
   std::uint64_t sectors_read, sectors_written;
 };
 
-// Over requests.
+// Sums over requests.
 struct Sums {
   std::uint64_t requests, lanes, passes, least_passes, distinct_bytes;
 };
@@ -37,7 +37,7 @@ struct Site {
 struct Step {
   std::uint64_t where;
   std::uint64_t executions, lanes, parted, works;
-  std::uint64_t ways[4];  // blocks that came next
+  std::uint64_t ways[4];  // the blocks that came next
 };
 
 struct Execution {
@@ -56,7 +56,7 @@ struct Warp {
   std::uint32_t live = 0;
   Table accesses, blocks;
   std::vector<Open> open;
-  std::vector<std::uint32_t> spare;  // of `open`, may be used anew
+  std::vector<std::uint32_t> spare;  // entries of `open` that can be reused
   std::vector<Execution> executions;
 };
 
@@ -165,7 +165,7 @@ void access(Thread &t, const void *address, unsigned bytes, unsigned kind, const
     std::uint32_t &number = w.accesses.at(key, next);
     const bool taken =
         number < w.open.size() && w.open[number].request.lanes && w.open[number].key == key;
-    if (taken && w.open[number].request.lanes & me) continue;  // it has been here before
+    if (taken && w.open[number].request.lanes & me) continue;  // a second execution
     if (!taken) {
       number = next;
       if (next == w.open.size())
@@ -284,7 +284,7 @@ using namespace kw::emulator;
 extern "C" {
 const Observer *kw_dissect_observer() { return &observer; }
 
-// A launch begins that may access the memory of these tensors.
+// Called before a launch that may access the memory of these tensors.
 void kw_dissect_begin(const Region *those, std::size_t count) {
   regions.assign(those, those + count);
   touched.assign(count, {});

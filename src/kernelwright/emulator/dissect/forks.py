@@ -74,5 +74,5 @@ def _joins(nodes: Mapping[int, Node]) -> dict[int, int]:
             new = {b} | set.intersection(*(after[w] for w in ways))
             if new != after[b]:
                 after[b], changed = new, True
-    # the nearest is the one that all others of the set come after
+    # the nearest one is the one that all others of the set follow
     return {b: max(after[b] - {b}, key=lambda p: len(after[p]), default=EXIT) for b in nodes}

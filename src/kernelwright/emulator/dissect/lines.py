@@ -100,5 +100,5 @@ def _jumps(blocks: Iterable[int], executable: Path | None = None) -> dict[int, i
         for inside, block in those:
             jump = next((j for j in jumps if j >= inside), None)
             if jump is not None:
-                found[block] = block + jump - inside + 1  # addresses are of what comes after
+                found[block] = block + jump - inside + 1  # the address after the instruction
     return found

@@ -11,8 +11,8 @@ constexpr unsigned kSector = 32, kBanks = 32, kBankBytes = 4;
 
 // The access of one instruction by the lanes of a warp that execute it together.
 struct Request {
-  std::uint32_t lanes = 0;  // a bit each
-  std::uint32_t bytes = 0;  // of each lane
+  std::uint32_t lanes = 0;  // one bit per lane
+  std::uint32_t bytes = 0;  // per lane
   std::array<std::uintptr_t, 32> address;
 
   template <typename Visit> void each(std::uint32_t among, Visit visit) const {
@@ -47,7 +47,8 @@ struct Passes {
   unsigned taken, least, bytes;
 };
 
-// Whether each lane's neighbor (differing in one bit of its number) requests the same or is idle.
+// Whether each lane's neighbor (whose number differs in one bit) requests the same bytes or is
+// idle.
 inline bool shared_with(const Request &r, unsigned bit) {
   for (unsigned i = 0; i < 32; ++i) {
     const bool both = r.lanes >> i & 1 && r.lanes >> (i ^ bit) & 1;
@@ -56,7 +57,7 @@ inline bool shared_with(const Request &r, unsigned bit) {
   return true;
 }
 
-// The passes of some lanes that are served together.
+// The number of passes for some of the lanes, which are served together.
 inline unsigned passes_of(const Request &r, std::uint32_t among) {
   std::array<std::array<std::uintptr_t, 128>, kBanks> words;
   std::array<unsigned, kBanks> count{};

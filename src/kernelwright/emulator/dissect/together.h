@@ -1,11 +1,11 @@
-// Groups the executions of a warp's lanes: the emulator runs lanes as fibers, one after the other,
+// Groups the executions of a warp's lanes: the emulator runs lanes as fibers, one after another,
 // whereas a GPU runs them together.
 //
 // Lanes execute together if they execute the same instruction in the same iteration of the same
-// loops, counted from the last point at which all live lanes of the warp met (a barrier, or a warp
-// operation with a full mask). A loop is detected when a lane returns to a basic block; its blocks
-// are learned from all lanes' iterations. The first lane that takes a side of a branch in a later
-// iteration only is therefore counted as if it were outside of the loop.
+//     loops, counted from the last point at which all live lanes of the warp met (a barrier, or a
+//     warp operation with a full mask). A loop is detected when a lane returns to a basic block;
+//     its blocks are learned from the iterations of all lanes. Hence the first lane that takes a
+//     side of a branch only in a later iteration is counted as if it were outside the loop.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -37,13 +37,13 @@ class Loops {
 // The position of a lane: its iteration in each of the loops around it.
 class Lane {
  public:
-  std::uint64_t turns = 0;      // of all loops that hold its block, as one number
-  std::uintptr_t block = 0;     // the basic block that it is in
-  std::uint32_t execution = 0;  // its warp's, of that block
+  std::uint64_t turns = 0;      // iterations of all loops that contain its block, as one number
+  std::uintptr_t block = 0;     // the current basic block
+  std::uint32_t execution = 0;  // the warp's execution of that block
 
   void meet() { path_.clear(), loops_.clear(), turns = 0; }
 
-  // Enters a block, given with its number.
+  // Enters the block `next`, whose number is `number`.
   void enter(std::uintptr_t next, std::uint32_t number, Loops &loops) {
     block = next;
     if (number >= at_.size()) at_.resize(number + 1);
@@ -68,9 +68,9 @@ class Lane {
   struct Passed {
     std::uint32_t block, turn;
   };
-  std::vector<Passed> path_;          // blocks that it came through, each once
-  std::vector<std::uint32_t> loops_;  // places on the path that it came back to
-  std::vector<std::uint32_t> at_;     // where a block stands on the path, if it does
+  std::vector<Passed> path_;          // the blocks that it passed through, each once
+  std::vector<std::uint32_t> loops_;  // positions on the path to which it returned
+  std::vector<std::uint32_t> at_;     // the position of each block on the path, if any
 };
 
 // A map from keys to numbers that can be cleared in constant time.

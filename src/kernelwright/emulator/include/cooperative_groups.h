@@ -1,10 +1,10 @@
-// Stands for NVIDIA's header of the same name: blocks, tiles of a warp, lanes that came together,
-// the grid of a cooperative launch, clusters. Tiles of more than a warp are not emulated.
+// Replaces NVIDIA's header of the same name: blocks, tiles of a warp, coalesced lanes, the grid of
+// a cooperative launch, clusters. Tiles of more than a warp are not emulated.
 #pragma once
 
 namespace cooperative_groups {
 
-// Any group, where its kind is known when the program runs.
+// Any group; its kind is known at run time.
 class thread_group {
  public:
   enum Kind : unsigned { kBlock, kLanes, kGrid, kCluster };
@@ -17,7 +17,7 @@ class thread_group {
  protected:
   explicit thread_group(Kind kind, unsigned mask = 0) : kind_(kind), mask_(mask) {}
   Kind kind_;
-  unsigned mask_;  // of lanes
+  unsigned mask_;  // of its lanes
 };
 
 class thread_block : public thread_group {
@@ -52,7 +52,7 @@ class thread_block : public thread_group {
 };
 KW_BUILT_IN thread_block this_thread_block() { return {}; }
 
-// What a tile and a coalesced group share: lanes of one warp, named by a mask.
+// Common to tiles and coalesced groups: lanes of one warp, given by a mask.
 class lanes_of_warp : public thread_group {
  public:
   explicit lanes_of_warp(unsigned mask) : thread_group(kLanes, mask) {}
@@ -73,7 +73,7 @@ class lanes_of_warp : public thread_group {
   unsigned thread_rank() const {
     return static_cast<unsigned>(__popc(mask_ & ((1u << kw::emulator::lane()) - 1)));
   }
-  // The value of the group's lane `rank`; a rank beyond the group reads the lane itself.
+  // The value of the group's lane `rank`; if there is none, the lane's own value.
   template <typename T> __forceinline__ T shfl(T value, unsigned rank) const {
     return kw::emulator::shuffle(mask_, value, lane_of(rank));
   }
@@ -94,7 +94,7 @@ class lanes_of_warp : public thread_group {
   unsigned lane_of(unsigned rank) const {
     return rank < size() ? __fns(mask_, 0, static_cast<int>(rank) + 1) : kw::emulator::lane();
   }
-  // Bits of lanes as bits of ranks.
+  // Converts bits of lanes to bits of ranks.
   unsigned packed(unsigned lanes) const {
     unsigned ranks = 0, rank = 0;
     for (unsigned left = mask_; left; left &= left - 1, ++rank)
@@ -106,7 +106,7 @@ class lanes_of_warp : public thread_group {
 class coalesced_group : public lanes_of_warp {
  public:
   using lanes_of_warp::lanes_of_warp;
-  // Of a group that was divided: which part this is, of how many.
+  // A part of a group that was divided: its number and the number of parts.
   coalesced_group(unsigned mask, unsigned part, unsigned parts)
       : lanes_of_warp(mask), part_(part), parts_(parts) {}
   unsigned meta_group_rank() const { return part_; }
@@ -167,7 +167,7 @@ template <unsigned SIZE, typename Parent>
 KW_BUILT_IN thread_block_tile<SIZE, Parent> tiled_partition(const Parent &) {
   return {};
 }
-// Of a size that is known when the program runs.
+// A tile whose size is known at run time.
 template <typename Parent>
 KW_BUILT_IN coalesced_group tiled_partition(const Parent &, unsigned size) {
   const unsigned first = kw::emulator::lane() / size * size;
@@ -184,7 +184,7 @@ KW_BUILT_IN coalesced_group binary_partition(const lanes_of_warp &group, bool wh
   return coalesced_group(which ? yes : group.mask() & ~yes, which, 2);
 }
 
-// All blocks of a cooperative launch: they run together, as those of a cluster do.
+// All blocks of a cooperative launch; they run together, as the blocks of a cluster do.
 class grid_group : public thread_group {
  public:
   grid_group() : thread_group(kGrid) {}

@@ -1,6 +1,6 @@
-"""What binds kernels to PyTorch is taken out of a file, because a program in the emulator launches
-its kernels otherwise: includes of PyTorch's headers, and functions, uses of macros and modules that
-name its types."""
+"""Removes the code that binds kernels to PyTorch from a file, because a program in the emulator
+launches its kernels in another way: includes of PyTorch's headers, and functions, uses of macros
+and modules that name its types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SCOPES = ("namespace", "extern")
 
 
 def parts(text: str, all_: list[Token]) -> Iterator[tuple[int, int]]:
-    """The parts of a file that bind it to PyTorch, as places in its text; none where it includes
+    """The parts of a file that bind it to PyTorch, as positions in its text; none if it includes
     none of PyTorch's headers."""
     included = [m.span() for m in _INCLUDE.finditer(text)]
     if not included:
@@ -34,7 +34,7 @@ def parts(text: str, all_: list[Token]) -> Iterator[tuple[int, int]]:
 
 
 def _macros(text: str) -> set[str]:
-    """Macros that name PyTorch's types, or others that do."""
+    """Macros that name PyTorch's types, or other such macros."""
     found: set[str] = set()
     for _ in range(3):
         found |= {m[1] for m in _DEFINED.finditer(text) if _binds(m[2], found)}
@@ -46,12 +46,12 @@ def _binds(text: str, macros: set[str]) -> bool:
 
 
 def _declarations(code: list[Token], macros: set[str]) -> Iterator[tuple[int, int]]:
-    """The first and the last token of each declaration of a file, those in namespaces too."""
+    """The first and the last token of each declaration of a file, including those in namespaces."""
     first = at = 0
     while at < len(code):
         text = code[at].text
         scope = code[first].text in _SCOPES and text == "{"
-        if scope or (text == "}" and at == first):  # what stands in it, or behind it
+        if scope or (text == "}" and at == first):  # the tokens inside, or those after it
             first = at = at + 1
             continue
         end = closing(code, at) if text in ("(", "{", "[") else at

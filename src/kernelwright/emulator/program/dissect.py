@@ -1,4 +1,4 @@
-"""What the kernels of a program cost, line by line: the observer's counts of a run."""
+"""The costs of a program's kernels by line, from the observer's counts of a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def settings() -> dict[str, str]:
 
 
 class _Reader:
-    """Numbers, names and structures of a file, one after the other."""
+    """Reads numbers, names and structures from a file, one after another."""
 
     def __init__(self, data: bytes):
         self._data, self._at = data, 0
@@ -47,7 +47,7 @@ class _Reader:
 
 
 def dissected(folder: Path, source: Path, executable: Path) -> list[Dissected]:
-    """The first launch of each kernel, from what a run has left in its folder."""
+    """The first launch of each kernel, from the files that a run has left in its folder."""
     file = folder / "dissected"
     if not file.exists():
         return []

@@ -1,5 +1,5 @@
-"""Where the headers of a program are: those of the emulator and of NVIDIA, and those of its project
-that lie in folders which only the project's makefile names."""
+"""Finds the headers of a program: those of the emulator and of NVIDIA, and those of its project in
+folders that only the project's makefile names."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ PROGRAM = "program"
 LEVELS = 4  # folders above a source that may belong to its project
 _SYSTEM = (Path("/usr/include"), Path("/usr/local/include"))
 _SUFFIXES = (".h", ".hpp", ".hxx", ".cuh", ".hh", ".inl", ".inc", ".cu", ".cpp")
-#: What lies at the root of a project.
+#: Files at the root of a project.
 _ROOT = ("README", "LICENSE", "CMakeLists", "Makefile", "makefile", ".git")
-_MOST = 20_000  # files of a project that are looked at
+_MOST = 20_000  # maximum number of a project's files that are searched
 
 
 @cache
 def emulated() -> tuple[Path, ...]:
-    """The emulator's headers before NVIDIA's."""
+    """The folders of the emulator's headers, which come before NVIDIA's."""
     mine = compiler.HERE / "include"
     return (mine / PROGRAM, mine, compiler.HERE, *nvidia())
 
@@ -60,7 +60,7 @@ def in_project(name: str, source: Path) -> Path | None:
 
 
 def _root(source: Path) -> Path:
-    """The highest of the folders above a source that looks like the root of a project."""
+    """The highest folder above a source that looks like the root of a project."""
     above = [source.parent, *source.parent.parents][: LEVELS + 1]
     rooted = [p for p in above if any(f.startswith(_ROOT) for f in os.listdir(p))]
     return rooted[-1] if rooted else source.parent
@@ -68,7 +68,7 @@ def _root(source: Path) -> Path:
 
 @cache
 def _files(root: Path) -> dict[str, list[Path]]:
-    """The files below a folder by their names, without hidden folders."""
+    """The files in a folder and below by name, without hidden folders."""
     found: dict[str, list[Path]] = {}
     count = 0
     for folder, names, files in os.walk(root):

@@ -1,4 +1,4 @@
-"""Addresses in a program as its lines. An executable's addresses are those of its file."""
+"""Converts addresses in a program to its lines. An executable's addresses are those of its file."""
 
 from __future__ import annotations
 

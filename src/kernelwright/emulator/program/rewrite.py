@@ -59,7 +59,7 @@ def rewritten(
 
     Args:
         kernels: the program's kernels, as `kernels_of` finds them in each of its files.
-        clusters: as `clusters_of` finds them.
+        clusters: as `clusters.clusters_of` finds them.
     """
     text = _PRAGMA.sub(lambda m: f'{m[1]}_Pragma("{m[2].strip()}")', text)
     all_ = tokens(text)
@@ -94,7 +94,7 @@ def kernels_of(text: str) -> dict[str, bool]:
     found: dict[str, bool] = {}
     bodies: set[str] = set()
     for i, token in enumerate(all_):
-        named = _signature(all_, i) if token.text == "__global__" else None
+        named = signature(all_, i) if token.text == "__global__" else None
         if named is None:
             continue
         at, end = named
@@ -110,22 +110,7 @@ def kernels_of(text: str) -> dict[str, bool]:
     return found
 
 
-def clusters_of(text: str) -> dict[str, str]:
-    """{name: the blocks of its clusters along x} of the kernels with __cluster_dims__."""
-    all_ = tokens(text)
-    found: dict[str, str] = {}
-    for i, token in enumerate(all_):
-        named = _signature(all_, i) if token.text == "__global__" else None
-        if named is None:
-            continue
-        for k in range(i, named[0]):
-            end = closing(all_, k + 1) if all_[k].text == "__cluster_dims__" else None
-            if end is not None:
-                found[all_[named[0]].text] = text_of(text, all_, *split(all_, k + 2, end, ",")[0])
-    return found
-
-
-def _signature(all_: list[Token], at: int) -> tuple[int, int] | None:
+def signature(all_: list[Token], at: int) -> tuple[int, int] | None:
     """The name of the kernel whose __global__ stands at `at`, and the end of its parameters.
     Attributes have arguments too: the name stands before the last list."""
     at += 1

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from kernelwright.support.errors import UsageError
 
+from .clusters import clusters_of
 from .headers import LEVELS, in_project
 from .loops import Facts, looped
-from .rewrite import clusters_of, kernels_of, rewritten
+from .rewrite import kernels_of, rewritten
 from .unset import marked
 
 _INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)(["<])([^">\n]+)[">]', re.M)

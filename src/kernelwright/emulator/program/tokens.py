@@ -1,5 +1,5 @@
-"""Splits C++ text into tokens, without a preprocessor: what a macro expands to is not known, and
-the text of a macro's definition is tokens like any other."""
+"""Splits C++ text into tokens, without a preprocessor: macros are not expanded, and the text of a
+macro's definition is split like any other."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def opening(all_: list[Token], at: int) -> int | None:
 
 
 def angle_opening(all_: list[Token], at: int) -> int | None:
-    """The index of the < of a template argument list that ends at `at`, a >, or None."""
+    """The index of the < of a template argument list that ends with the > at `at`, or None."""
     depth, i = 0, at
     while i >= 0:
         token = all_[i]
@@ -102,7 +102,7 @@ def angle_opening(all_: list[Token], at: int) -> int | None:
 
 
 def split(all_: list[Token], first: int, last: int, mark: str) -> list[tuple[int, int]]:
-    """The pieces of all_[first:last] between marks that stand in no bracket; as index pairs."""
+    """The parts of all_[first:last] between marks outside brackets, as pairs of indices."""
     pieces: list[tuple[int, int]] = []
     start, i = first, first
     while i < last:
@@ -120,5 +120,5 @@ def split(all_: list[Token], first: int, last: int, mark: str) -> list[tuple[int
 
 
 def text_of(text: str, all_: list[Token], first: int, last: int) -> str:
-    """The text of all_[first:last] in the source, comments and lines included."""
+    """The text of all_[first:last] in the source, including comments and line breaks."""
     return text[all_[first].start : all_[last - 1].end] if first < last else ""

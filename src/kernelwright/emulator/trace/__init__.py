@@ -1,5 +1,5 @@
-"""The accesses of one warp of an emulated kernel, in order: what a picture of its data movement is
-drawn from.
+"""The accesses of one warp of an emulated kernel, in order. Pictures of data movement are drawn
+from them.
 
     look = Trace()
     with look.mode():

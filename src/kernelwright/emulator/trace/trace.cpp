@@ -1,5 +1,5 @@
-// The observer behind the pictures of data movement: every access of the first warp of the first
-// block, in the order in which the lanes make them. Watches launches of one worker.
+// The observer for the pictures of data movement: every access of the first warp of the first
+// block, in the order in which the lanes make them. It observes launches with one worker.
 #include "runtime.h"
 
 #include <cstdint>
@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::size_t kMost = 1u << 20;
 
-// An access. `address`: in shared memory, from the start of the block's; `shared`: 1 there, else 0.
+// An access. `address`: for shared memory, the offset from the start of the block's; `shared`: 1
+// for shared memory, else 0.
 struct Event {
   std::uint64_t where, address;
   std::uint32_t lane, bytes, kind, shared;

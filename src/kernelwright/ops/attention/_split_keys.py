@@ -17,11 +17,11 @@ CONFIGS = (
     {"warps": 4, "keys": 32, "stages": 3, "blocks": 1},
 )
 MOST_SPLITS = 64
-MOST_STAGES = 4
 WIDEST = 256  # elements of a head
 _MOST_GROUPS = 4
 _ROOM = 384  # elements of 8 queries' sums that fit a warp's registers
 _RESERVED = 1024  # bytes of shared memory that the hardware takes for a block
+_TURNS = 4  # of the GPU, after which no split makes the last one much shorter
 _START = 64  # keys that a warp would read while a block starts and ends
 _ELEMENTS = {torch.float8_e4m3fn: "E4M3", torch.float8_e5m2: "E5M2", torch.int8: "Int8"}
 
@@ -50,11 +50,14 @@ class Blocks:
         }
 
 
-def unfit(caches, down: int) -> str | None:
-    """Why caches of keys and values do not fit; `down`: the dimension of a head's rows."""
+def unfit(caches, down: int, tokens: int) -> str | None:
+    """Why caches of keys and values do not fit; `down`: the dimension of a head's rows; `tokens`:
+    of the longest sequence."""
     itemsize, d, dv = caches[0].itemsize, caches[0].shape[3], caches[1].shape[3]
     if max(d, dv) > WIDEST:
         return f"a head of {max(d, dv)} elements is wider than {WIDEST}"
+    if tokens >= 2**31 - 2**16:  # a warp looks some tiles ahead
+        return f"{tokens} tokens do not fit an int32"
     if any(t.stride(down) * t.itemsize >= 2**27 for t in caches):
         return "rows of a cache are 2^27 bytes apart or more, too far for an int32 of 16 rows"
     if d == 0 or dv == 0 or d * itemsize % 16 or dv * itemsize % 16:
@@ -82,8 +85,9 @@ def blocks_of(gpu, config, dtype, cache, group: int, d: int, dv: int, pairs: int
     name = f"split::Shape<{CTYPE[dtype]}, split::{elements}, {', '.join(map(str, numbers))}>"
     items = pairs * chunks
     slots = gpu.sms * config["blocks"]
-    # one plan for each number of items, and for tokens up to a power of two
-    splits = splits_of(slots, fixed(items), next_power_of_2(tokens), warps * config["keys"])
+    splits = 1
+    if items <= _TURNS * slots:  # a plan for each such number, and for tokens by powers of two
+        splits = splits_of(slots, fixed(items), next_power_of_2(tokens), warps * config["keys"])
     return Blocks(
         name, warps, groups, chunks, splits, max(stages * slot * warps, merged), dv, items
     )

@@ -18,7 +18,7 @@ template <typename T_, typename W_, bool CENTER, bool ADD> struct Norm {
 // missing bias as 0; one kernel per combination would save very little.
 constexpr int kWeight = 1, kBias = 2;
 
-// Loads N parameters as floats and adds `offset`; `other` where the parameter is missing.
+// Loads N parameters as floats and adds `offset`; `other` if the parameter is missing.
 template <int N, typename W>
 __device__ __forceinline__ void load_or(const W *p, bool given, float offset, float other,
                                         float (&out)[N]) {
@@ -46,7 +46,7 @@ template <typename W, int VEC> struct Raw {
     for (int i = 0; i < VEC / kPiece; i++)
       pieces[i] = load_or<W, kPiece>(p + i * kPiece, given, 0.0f);
   }
-  // Converts to float and adds `offset`; `other` where the parameter is missing.
+  // Converts to float and adds `offset`; `other` if the parameter is missing.
   __device__ __forceinline__ void get(bool given, float offset, float other,
                                       float (&out)[VEC]) const {
 #pragma unroll

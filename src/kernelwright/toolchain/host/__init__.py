@@ -1,9 +1,9 @@
-"""C++ of this folder: a call from its arguments to its launches, and its node in autograd's graph.
+"""The extension in C++: a call from its arguments to its launches, and its node for autograd.
 
-It is compiled against PyTorch's headers, without CUDA's, which takes 10 to 20 seconds. A process
-that launches its first kernel therefore starts another one that compiles it, and goes on in Python
-and C (tensors.py, launcher.c) until the module is there. Later processes load it from the cache. If
-it cannot be built, `status` says why, and calls stay in Python and C.
+It is compiled against PyTorch's headers without CUDA's, which takes 10 to 20 seconds. A process
+that launches its first kernel therefore starts another process that compiles the extension, and
+uses Python and C (tensors.py, launcher.c) until it is ready. Later processes load it from the
+cache. If it cannot be built, `status` says why, and calls stay in Python and C.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAME, _REFUSED = "kernelwright_host", "refused.txt"
 #: The extension module, once it can be used.
 loaded: ModuleType | None = None
 _users: list[Callable[[ModuleType], None]] = []
-_order = threading.RLock()  # users come in the order in which they asked
+_order = threading.RLock()  # users are called in the order of their requests
 _problem: str | None = None
 
 
@@ -55,11 +55,11 @@ def start() -> None:
 
 
 def load() -> None:
-    """Build the module if it is not in the cache, load it and hand it to its users.
+    """Build the module if it is not in the cache, load it and pass it to its users.
 
     Raises:
-        ToolchainError: there is no compiler, or no headers. CompileError: the compiler refuses, now
-            or when it was asked before.
+        ToolchainError: there is no compiler, or the headers are missing. CompileError: compilation
+            fails, now or in an earlier process.
     """
     _use(build())
 
@@ -75,7 +75,7 @@ def build() -> Path:
     def made(work: Path) -> cache.Files:
         out = work / _file()
         done = subprocess.run([*command, "-o", str(out)], capture_output=True, text=True)
-        if done.returncode:  # kept, so that not every process asks again
+        if done.returncode:  # cached, so that other processes do not retry
             return {_REFUSED: f"{command[0]} refused host/module.cpp:\n{done.stderr}".encode()}
         return {_file(): out.read_bytes()}
 
@@ -83,7 +83,7 @@ def build() -> Path:
 
 
 def status() -> str:
-    """What calls of operators run in on a GPU, and why."""
+    """The language in which calls of operators run on a GPU, and why."""
     if loaded is not None:
         return "C++"
     if _problem is not None:
@@ -117,7 +117,7 @@ def _load_or_say() -> None:
 
 
 def _build_elsewhere() -> None:
-    """Build in another process, which goes on if this one ends."""
+    """Build in another process, which continues if this one ends."""
     paths = [str(FOLDER.parents[2]), os.environ.get("PYTHONPATH", "")]
     environment = {
         **os.environ,
@@ -135,7 +135,7 @@ def _build_elsewhere() -> None:
 
 
 def _recipe() -> tuple[str, list[str]]:
-    """(the module's key in the cache, the command that builds it but for its output)."""
+    """(the module's key in the cache, the command that builds it without `-o`)."""
     command = compiler()
     if command is None:
         raise ToolchainError("no C++ compiler: install g++ or clang++, or set CXX")

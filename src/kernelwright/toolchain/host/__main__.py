@@ -1,4 +1,4 @@
-"""Builds the module: what `start` runs in another process."""
+"""Builds the module; `start` runs this in another process."""
 
 import os
 

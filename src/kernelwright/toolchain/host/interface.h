@@ -1,5 +1,5 @@
-// What launcher.c offers to C++: launching without Python objects, and so without the interpreter's
-// lock. Handed over in a capsule of this name.
+// The interface of launcher.c for C++: launches without Python objects, and so without the
+// interpreter's lock. It is passed in a capsule of this name.
 #pragma once
 #include <stdint.h>
 
@@ -16,14 +16,14 @@ typedef union {
 } Value;
 
 typedef struct {
-  // The driver's error code. `launcher` is a Launcher; `grid` has three numbers if its grid is
-  // open, `open` the parameters that each call gives, in order.
+  // Returns the driver's error code. `launcher` is a Launcher; `grid` has three numbers if its
+  // grid is open; `open` has the parameters that each call passes, in order.
   int (*start)(const void *launcher, void *stream, const int32_t *grid, const Value *open);
-  // Kind of the n-th parameter that each call gives (p, i, l, f, d, b); 0 after the last.
+  // The kind of the n-th parameter that each call passes (p, i, l, f, d, b); 0 after the last.
   char (*kind)(const void *launcher, int n);
   int (*has_open_grid)(const void *launcher);
   int (*is_launcher)(const void *object);
-  // UTF-8, of the launcher's lifetime.
+  // In UTF-8; valid for the launcher's lifetime.
   const char *(*name)(const void *launcher);
   void (*describe)(int code, const char **symbol, const char **text);
 } LauncherInterface;

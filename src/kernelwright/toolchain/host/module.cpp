@@ -1,7 +1,7 @@
 // The extension module kernelwright_host: a call of an operator from its arguments to its launches,
 // and its node in autograd's graph, without Python.
 //
-//     Plan(...)                           plan.h; calling it runs it
+//     Plan(...)                           plan.h; a call runs the plan
 //     Caller(kinds, bound, run)           caller(argument, ..., rung)
 //     Entry(caller, ...)                  entry(argument, ..., rung), with autograd
 #include "node.h"
@@ -57,7 +57,7 @@ Tensors run(const Plan &plan, at::ArrayRef<Argument> given) {
   return plan.run(given);
 }
 
-// A plan, by itself: what `gpu_executor` generates takes the same arguments.
+// Calls a plan alone, with the arguments of the function that `gpu_executor` generates.
 PyObject *call_plan(PyObject *self, PyObject *const *args, size_t count, PyObject *keywords) {
   HANDLE_TH_ERRORS
   TORCH_CHECK_TYPE(!keywords, "a plan takes no keywords");
@@ -76,7 +76,7 @@ PyObject *call_plan(PyObject *self, PyObject *const *args, size_t count, PyObjec
   END_HANDLE_TH_ERRORS
 }
 
-// What is bound to calls with these arguments and rung, found and kept where it is not yet.
+// The bound plan or function for these arguments and rung; binds and stores it in the first call.
 Bound bound_to(const Caller &c, const Key &key, PyObject *const *args) {
   Bound bound = c.table->bound(key);
   if (bound.plan || bound.function.it) return bound;
@@ -120,8 +120,8 @@ bool wants_gradient(at::ArrayRef<Argument> given) {
   return false;
 }
 
-// NotImplemented for calls that Python serves: intercepted ones, those of a named rung, tensors
-// that C++ does not know, and derivatives of what is not a plan.
+// NotImplemented for calls that run in Python: intercepted calls, calls with a named rung, tensors
+// that C++ does not support, and derivatives of a Python function instead of a plan.
 PyObject *call_entry(PyObject *self, PyObject *const *args, size_t count, PyObject *keywords) {
   HANDLE_TH_ERRORS
   const Entry &e = *reinterpret_cast<Entry *>(self);
@@ -230,7 +230,7 @@ std::shared_ptr<const Derivative> derivative(PyObject *given) {
   const auto *backward = reinterpret_cast<Caller *>(caller);
   d->kinds = backward->kinds;
   d->table = backward->table;
-  d->run = Py_NewRef(caller);  // nodes live as long as they like: operators are never unloaded
+  d->run = Py_NewRef(caller);  // never released: nodes may outlive all callers
   Py_INCREF(d->call);
   return d;
 }
@@ -275,7 +275,7 @@ PyTypeObject type_of(const char *name, size_t size, size_t call, newfunc make, d
 
 PyTypeObject plan_type = type_of("kernelwright_host.Plan", sizeof(PlanObject),
                                  offsetof(PlanObject, call), plan_new, plan_dealloc);
-// Callers and entries live as long as their operators: to the end of the process.
+// Callers and entries live as long as their operators, until the process ends.
 PyTypeObject caller_type = type_of("kernelwright_host.Caller", sizeof(Caller),
                                    offsetof(Caller, call), caller_new, nullptr);
 PyTypeObject entry_type =

@@ -1,4 +1,4 @@
-// An operator's node in autograd's graph: what dispatch/autograd.py does for it in Python.
+// An operator's node in autograd's graph; dispatch/autograd.py does the same in Python.
 #pragma once
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
@@ -8,20 +8,20 @@
 
 namespace kw {
 
-// How a backward is called. Its arguments are gradients, and what is kept of the forward's
-// arguments and results.
+// How a backward is called. Its arguments are gradients and saved arguments and results of the
+// forward.
 struct Derivative {
   struct Source {
-    char code;  // g gradient of a result; o the same, None where there is none; a argument that is
-                // kept, v its value; r result that is kept
+    char code;  // g gradient of a result; o the same, or None if it has none; a saved argument,
+                // v its value; r saved result
     int place;
   };
   std::string name;   // of the node
-  int alone;          // the one argument that wants a gradient; -1 for any
+  int alone;          // the one argument that requires a gradient; -1 for any
   std::string kinds;  // of the backward's arguments
   std::vector<Source> sources;
-  std::vector<int> gradients;    // of each of the forward's arguments: the backward's result,
-                                 // -2 - r for the gradient of result r, or -1
+  std::vector<int> gradients;    // for each of the forward's arguments: the backward's result,
+                                 // -2 - r for the gradient of result r, or -1 for none
   std::vector<bool> fixed;       // results without a gradient
   std::shared_ptr<Table> table;  // of the backward's plans
   PyObject *run, *call;          // the backward, and the same where something may intercept calls
@@ -50,7 +50,7 @@ inline PyObject *object_of(const Scalar &value) {
   }
 }
 
-// A function's results for arguments and no rung. Called with the interpreter's lock.
+// A function's results for the arguments, without a rung. The caller holds the interpreter's lock.
 inline Tensors call_python(PyObject *function, at::ArrayRef<Argument> given) {
   std::vector<Object> objects;
   std::vector<PyObject *> borrowed;
@@ -71,7 +71,7 @@ inline Tensors call_python(PyObject *function, at::ArrayRef<Argument> given) {
   return found;
 }
 
-// Whether no Python object of a tensor, if there is one, is of a subclass.
+// Whether a tensor's Python object, if it has one, is a torch.Tensor and not of a subclass.
 inline bool is_exact(const at::Tensor &t) {
   PyObject *object = t.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj();
   return !object || THPVariable_CheckExact(object);
@@ -79,7 +79,7 @@ inline bool is_exact(const at::Tensor &t) {
 
 class Node : public torch::autograd::Node {
  public:
-  // Keeps what the derivative names; `results` have their history already.
+  // Saves the tensors and values that the derivative needs. The history of `results` is set before.
   void keep(at::ArrayRef<Argument> given, const Tensors &results) {
     for (const auto &s : derivative->sources) {
       if (s.code == 'v') {
@@ -102,8 +102,8 @@ class Node : public torch::autograd::Node {
     for (auto &t : tensors_) t.reset_data();
   }
 
-  // For compiled autograd, which traces `apply` over fake tensors: the backward is an operator
-  // then.
+  // For compiled autograd, which traces `apply` with fake tensors; the backward is then called as
+  // an operator.
   void compiled_args(torch::dynamo::autograd::CompiledNodeArgs &args) const override {
     args.collect(derivative->name);
     args.collect((int64_t)derivative->alone);
@@ -189,7 +189,7 @@ class Node : public torch::autograd::Node {
   }
 };
 
-// torch 2.11 counts references to nodes outside of them, torch 2.13 inside.
+// torch 2.11 counts references to nodes in std::shared_ptr, torch 2.13 in the nodes.
 template <typename Pointer> Pointer make_node() {
   if constexpr (std::is_same_v<Pointer, std::shared_ptr<torch::autograd::Node>>)
     return Pointer(new Node(), [](auto *node) { deleteNode(node); });
@@ -197,8 +197,8 @@ template <typename Pointer> Pointer make_node() {
     return c10::make_intrusive<Node>();
 }
 
-// Whether a derivative holds for a call: the one of an argument alone, where no other tensor wants
-// a gradient and all are of one shape and dtype.
+// Whether a derivative applies to a call. The derivative for one argument applies if no other
+// tensor requires a gradient and all have the same shape and dtype.
 inline bool holds(const Derivative &d, at::ArrayRef<Argument> given) {
   if (d.alone < 0) return true;
   const at::Tensor &one = *given[d.alone].tensor;

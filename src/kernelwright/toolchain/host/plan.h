@@ -1,4 +1,4 @@
-// What a bound plan does, without the interpreter: allocate results and workspace, and launch.
+// A bound plan in C++, which allocates results and workspace, and launches.
 #pragma once
 #define AT_PER_OPERATOR_HEADERS
 #include <torch/csrc/autograd/python_variable.h>
@@ -28,7 +28,7 @@ inline const LauncherInterface *launchers;
 using Scalar =
     std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<int64_t>>;
 
-// An operator's argument: a tensor, or a value, of which None is one.
+// An operator's argument: a tensor, or a value, which may be None.
 struct Argument {
   const at::Tensor *tensor = nullptr;
   Scalar value;
@@ -44,7 +44,7 @@ inline at::Tensor empty(at::IntArrayRef shape, at::IntArrayRef strides, at::Scal
   return at::detail::empty_strided_cpu(shape, strides, dtype);
 }
 
-// The handle of the current stream. On a CPU, where the driver is one of the tests, it is 0.
+// The handle of the current stream. On a CPU, where tests replace the driver, it is 0.
 inline void *stream_of(at::Device device) {
   if (device.is_cpu()) return nullptr;
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
@@ -60,7 +60,7 @@ struct Unlocked {
   ~Unlocked() { PyEval_RestoreThread(state); }
 };
 
-// An owned reference; the block that drops it holds the lock.
+// An owned reference. The lock must be held where it is released.
 struct Object {
   PyObject *it = nullptr;
   Object() = default;
@@ -80,7 +80,7 @@ struct Object {
   throw error;
 }
 
-// As launcher.c converts what a call gives: the same errors for the same values.
+// Converts a call's value as launcher.c does, with the same errors.
 inline Value number(char kind, PyObject *object) {
   Value value{};
   switch (kind) {
@@ -129,14 +129,14 @@ inline Value number(char kind, const Scalar &given) {
 class Plan {
  public:
   // Plan(device, kept, results, copies, workspace, zeroed, launches), of which
-  //   kept: what the launches point to
-  //   results: (shape, strides, dtype) of each
-  //   copies: places of arguments that are made contiguous
-  //   workspace: its bytes
-  //   zeroed: from a stream, the start of workspace that holds zeros; or None
-  //   launches: (launcher, grid or None, sources), a source being (code, value) of a parameter that
-  //     each call gives: a argument, r result, v argument's value, by place; w workspace, z zeroed
-  //     workspace, by offset; n the number or bytes itself
+  //   kept: the objects to which the launches point
+  //   results: (shape, strides, dtype) of each result
+  //   copies: positions of the arguments that are made contiguous
+  //   workspace: its size in bytes
+  //   zeroed: a function of a stream that returns the address of the zeroed workspace, or None
+  //   launches: (launcher, grid or None, sources). A source is (code, value) of a parameter that
+  //     each call passes: a argument, r result, v argument's value, by position; w workspace,
+  //     z zeroed workspace, by offset; n the number or bytes itself
   explicit Plan(PyObject *given) {
     PyObject *device, *kept, *results, *copies, *zeroed, *launches;
     Py_ssize_t bytes;
@@ -158,7 +158,7 @@ class Plan {
       launches_.push_back(launch(PyTuple_GET_ITEM(launches, i)));
   }
 
-  // The results. Called without the interpreter's lock, and without autograd.
+  // Returns the results. The caller has released the interpreter's lock and disabled autograd.
   Tensors run(at::ArrayRef<Argument> given) const {
     const c10::DeviceGuard guard(device_);
     Tensors copied, made;

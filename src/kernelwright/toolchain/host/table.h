@@ -1,4 +1,4 @@
-// The plans that are bound to calls, by what a call shows of its arguments.
+// The bound plans of calls, by the properties of the calls' arguments.
 #pragma once
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
@@ -12,8 +12,8 @@
 
 namespace kw {
 
-// A tensor that nothing wraps: strided, of a CPU or CUDA, and neither lazily negated nor
-// conjugated.
+// Whether a tensor is not wrapped, strided, on a CPU or a CUDA device, and neither lazily negated
+// nor conjugated.
 inline bool is_plain(const at::Tensor &t) {
   using K = c10::DispatchKey;
   static const uint64_t plain =
@@ -33,7 +33,7 @@ inline bool intercepted() {
          c10::impl::TorchDispatchModeTLS::stack_len() > 0;
 }
 
-// None, a bool, an int of 64 bits, a float, a string, or ints; nothing for any other object.
+// None, a bool, a 64-bit int, a float, a string, or ints; std::nullopt for any other object.
 inline std::optional<Scalar> scalar_of(PyObject *object) {
   if (object == Py_None) return Scalar();
   if (PyBool_Check(object)) return Scalar(object == Py_True);
@@ -59,7 +59,7 @@ inline std::optional<Scalar> scalar_of(PyObject *object) {
   return Scalar(std::move(numbers));
 }
 
-// Arguments of a schema's kinds (tensors.c). False where an object is none that C++ serves.
+// Arguments of a schema's kinds (tensors.c). False if C++ does not support an object.
 inline bool parse(const std::string &kinds, PyObject *const *given, Arguments &out) {
   for (size_t i = 0; i < kinds.size(); i++) {
     Argument a;
@@ -78,7 +78,7 @@ inline bool parse(const std::string &kinds, PyObject *const *given, Arguments &o
   return true;
 }
 
-// A call's key: equal bytes mean calls that one bound plan serves.
+// A call's key: calls with equal bytes use the same bound plan.
 class Key {
  public:
   Key(const std::string &kinds, at::ArrayRef<Argument> given) {
@@ -137,7 +137,7 @@ struct Bound {
   Object function;
 };
 
-// Read by autograd's threads, which do not hold the interpreter's lock; written by those that do.
+// Threads of autograd read it without the interpreter's lock; threads with the lock write it.
 class Table {
  public:
   std::shared_ptr<const Plan> plan(const Key &key) const {
@@ -146,7 +146,7 @@ class Table {
     return found == known_.end() ? nullptr : found->second.plan;
   }
 
-  // A copy; with neither where nothing is bound yet.
+  // A copy; with neither if nothing is bound yet.
   Bound bound(const Key &key) const {
     const std::lock_guard lock(mutex_);
     const auto found = known_.find(key.view());

@@ -1,5 +1,5 @@
-// Stands for NVIDIA's header of the same name: each thread of the group copies its share
-// asynchronously, and `wait` ends the copies of all.
+// Replaces NVIDIA's header of the same name: each thread of the group copies its share
+// asynchronously, and `wait` completes the copies of all.
 #pragma once
 #include <cooperative_groups.h>
 

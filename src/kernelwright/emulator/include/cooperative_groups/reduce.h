@@ -1,4 +1,4 @@
-// Stands for NVIDIA's header of the same name.
+// Replaces NVIDIA's header of the same name.
 #pragma once
 #include <cooperative_groups.h>
 
@@ -19,7 +19,7 @@ KW_OPERATION(bit_or, a | b)
 KW_OPERATION(bit_xor, a ^ b)
 #undef KW_OPERATION
 
-// By butterfly where the group is a tile, else in the order of ranks; every lane gets the same.
+// By a butterfly if the group is a tile, otherwise in the order of ranks; every lane gets the same.
 template <typename Group, typename T, typename Op>
 __forceinline__ T reduce(const Group &group, T value, Op op) {
   const unsigned n = group.size();

@@ -46,7 +46,7 @@ inline unsigned long long __brevll(unsigned long long x) {
   return static_cast<unsigned long long>(__brev(static_cast<unsigned>(x))) << 32 |
          __brev(static_cast<unsigned>(x >> 32));
 }
-// The n-th set bit from `base` on, as CUDA counts: down for a negative n.
+// The position of the n-th set bit, counted from `base` upwards, or downwards if n is negative.
 inline unsigned __fns(unsigned mask, unsigned base, int n) {
   if (n == 0) return mask >> base & 1 ? base : 0xffffffffu;
   const int step = n > 0 ? 1 : -1;

@@ -19,7 +19,7 @@ template <typename T> constexpr const char *kind_of() {
     return "struct";
 }
 
-// Reading the arguments is no access of the kernel's: not instrumented.
+// Reading the arguments is not an access of the kernel: it is not instrumented.
 #define KW_UNSEEN __attribute__((no_sanitize("thread")))
 
 template <auto KERNEL> struct Entry;
@@ -45,8 +45,8 @@ template <typename... P, void (*KERNEL)(P...)> struct Entry<KERNEL> {
     return kw::emulator::Entry<&__VA_ARGS__>::kinds;      \
   }
 
-// What is declared `extern __shared__`, under whatever names: one place, behind all static ones
-// (linkers put .tcommon last). `LABELS` are the names, each with ":".
+// All variables declared `extern __shared__`, whatever their names, at one address, after all
+// static ones (linkers put .tcommon last). `LABELS` are the names, each with ":".
 #define KW_DYNAMIC_SHARED(bytes, labels)                                                          \
   __asm__(".section .tcommon,\"awT\",%nobits\n.balign 1024\n" labels ".zero " #bytes "\n.text\n"); \
   extern __attribute__((visibility("hidden"))) __thread unsigned char kw_dynamic[];               \

@@ -1,17 +1,17 @@
-// Which thread this is.
+// The indices of the current thread.
 #pragma once
 
-#ifdef KW_PROGRAM  // variables: programs give the names to members and to variables of their own
+#ifdef KW_PROGRAM  // variables: programs also give these names to members and variables
 #pragma GCC visibility push(default)
 #define KW_INDEX(T, name) \
   extern __thread T name __asm__("kw_" #name) __attribute__((tls_model("initial-exec")))
-KW_INDEX(uint3, threadIdx);  // no constant: a loop over threads changes it
+KW_INDEX(uint3, threadIdx);  // not const: a loop over threads changes it
 KW_INDEX(const uint3, blockIdx);
 KW_INDEX(const dim3, blockDim);
 KW_INDEX(const dim3, gridDim);
 #undef KW_INDEX
 #pragma GCC visibility pop
-#elif defined(KW_WATCHED)  // as values: reading them is no access to memory
+#elif defined(KW_WATCHED)  // as values, because reading them is not a memory access
 #define threadIdx (kw_index(0))
 #define blockIdx (kw_index(1))
 #define blockDim (kw_index(2))

@@ -1,4 +1,4 @@
-// Loads and stores with hints to the caches, which change nothing here.
+// Loads and stores with cache hints, which have no effect here.
 #pragma once
 
 #define KW_LOAD(name) \

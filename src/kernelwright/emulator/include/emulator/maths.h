@@ -1,5 +1,5 @@
-// Functions of one number that the CPU's math library lacks, under CUDA's names. The GPU's fast
-// approximations are computed exactly here.
+// Functions of one number under CUDA's names that the CPU's math library does not have. The GPU's
+// fast approximations are computed exactly here.
 #pragma once
 
 #define KW_EACH_FLOAT(name, ...)                                            \
@@ -95,7 +95,7 @@ KW_TO(ull, unsigned long long)
 #undef KW_TO
 inline float __double2float_rn(double x) { return static_cast<float>(x); }
 
-// min and max of every pair of types, and the float forms of the functions of C.
+// min and max for every pair of types, and the float versions of C's functions.
 #define KW_EXTREMES(T)                             \
   inline T min(T a, T b) { return b < a ? b : a; } \
   inline T max(T a, T b) { return a < b ? b : a; }

@@ -1,4 +1,4 @@
-// Where functions and variables live.
+// The qualifiers of functions and variables.
 #pragma once
 
 #define __global__
@@ -18,11 +18,11 @@
 #define __managed__
 #define __align__(n) __attribute__((aligned(n)))
 #define __builtin_align__(n) __attribute__((aligned(n)))
-// A block has an OS thread for itself while it runs, so what its threads share is what that OS
-// thread has for itself. In a function, thread_local makes a variable static too; `extern` ones are
-// defined when the library is linked, all at one place.
+// One OS thread runs a block, so thread_local variables of that OS thread are shared by the threads
+// of the block. In a function, thread_local also makes a variable static; `extern` ones are defined
+// when the library is linked, all at one address.
 #define __shared__ thread_local
-// Inline PTX: the builder turns the error that this name makes into a sentence. Of whole programs,
+// Inline PTX: the builder turns the error that this name causes into a sentence. In whole programs,
 // asm statements are rewritten.
 #ifndef KW_PROGRAM
 #define asm kw_inline_ptx_has_no_cpu_body

@@ -1,8 +1,8 @@
-// Time, output, ways to stop, hints to the compiler.
+// Time, output, termination, hints to the compiler.
 #pragma once
 #include <time.h>
 
-#ifndef KW_PROGRAM  // whose own assert and printf serve both sides
+#ifndef KW_PROGRAM  // programs have their own assert and printf, for host and device code
 #undef assert
 #define assert(condition) \
   ((condition) ? static_cast<void>(0) : kw_fail("assertion `%s` failed", #condition))
@@ -18,7 +18,7 @@ inline long long clock64() {
   return now.tv_sec * 1000000000ll + now.tv_nsec;
 }
 inline unsigned long long globaltimer() { return static_cast<unsigned long long>(clock64()); }
-#ifndef KW_PROGRAM  // whose clock() asks whether a kernel calls it
+#ifndef KW_PROGRAM  // programs have their own clock(), which tests whether a kernel calls it
 #define clock() static_cast<clock_t>(clock64())
 #endif
 #define __builtin_assume(condition) static_cast<void>(0)

@@ -1,5 +1,5 @@
-// Floating-point numbers of 16 bits, and pairs of them, with the GPU's rounding: each operation is
-// done in a wider type, exactly enough that one rounding to nearest even follows.
+// 16-bit floating-point numbers and pairs of them, rounded as on a GPU: each operation is computed
+// in a wider type, so precisely that one final rounding to nearest even gives the GPU's result.
 #pragma once
 #ifdef __F16C__
 #include <immintrin.h>
@@ -50,8 +50,9 @@ inline unsigned short bfloat_bits(float x) {
 }
 inline float bfloat_value(unsigned short bits) { return __uint_as_float(unsigned(bits) << 16); }
 
-// a * b + c rounded to odd, so that rounding once more to 16 bits rounds as if once. The product
-// of two 16-bit numbers is exact in double; TwoSum gives the rounding error of the sum.
+// a * b + c rounded to odd, so that the second rounding, to 16 bits, gives the same as a single
+// one. The product of two 16-bit numbers is exact in double; TwoSum gives the rounding error of the
+// sum.
 inline double fused(double a, double b, double c) {
   const double product = a * b, sum = product + c;
   if (!(__builtin_fabs(sum) <= 0x1.fffffffffffffp1023)) return sum;
@@ -63,7 +64,7 @@ inline double fused(double a, double b, double c) {
 
 }  // namespace kw::emulator
 
-// A type T of 16 bits, `KIND`_bits and `KIND`_value its conversions, and T2, a pair of it.
+// A type T of 16 bits, with the conversions `KIND`_bits and `KIND`_value, and T2, a pair of T.
 #define KW_SIXTEEN_BITS(T, T2, KIND)                                                              \
   struct T {                                                                                      \
     unsigned short bits;                                                                          \
@@ -174,7 +175,7 @@ inline double fused(double a, double b, double c) {
   }                                                                                          \
   inline T2 name##2(T2 a, T2 b) { return {name(a.x, b.x), name(a.y, b.y)}; }                 \
   inline T2 name##2_nan(T2 a, T2 b) { return {name##_nan(a.x, b.x), name##_nan(a.y, b.y)}; }
-// The u forms are true where either is NaN; __hne is ordered, and != is not.
+// The u forms are true if either number is NaN; __hne is ordered, != is not.
 #define KW_COMPARISON(T, T2, name, op)                                                             \
   inline bool operator op(T a, T b) { return float(a) op float(b); }                               \
   inline bool __h##name(T a, T b) { return float(a) op float(b) && !__hisnan(a) && !__hisnan(b); } \

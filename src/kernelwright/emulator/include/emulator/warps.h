@@ -1,4 +1,5 @@
-// Operations of the lanes of a warp that a mask names: all of them that have not ended must come.
+// Operations of the lanes of a warp that a mask selects; all of them that have not ended must take
+// part.
 #pragma once
 
 namespace kw::emulator {
@@ -22,7 +23,7 @@ KW_BUILT_IN unsigned lane() {
 template <typename T> KW_BUILT_IN T shuffle(unsigned mask, T value, unsigned from) {
   if constexpr (sizeof(T) <= 8) {
     return lower_bits_as<T>(together(kShuffle, mask, bits_as<std::uint64_t>(value), from));
-  } else {  // a struct, in pieces
+  } else {  // a struct, in parts
     std::uint64_t pieces[(sizeof(T) + 7) / 8] = {};
     __builtin_memcpy(pieces, &value, sizeof(T));
     for (std::uint64_t &p : pieces) p = together(kShuffle, mask, p, from);

@@ -1,2 +1,2 @@
-// Stands for NVIDIA's header of the same name; what programs take from it is there already.
+// Replaces NVIDIA's header of the same name; the declarations that programs use exist already.
 #pragma once

@@ -1,4 +1,4 @@
-// Stands for NVIDIA's header of the same name: matrix products with epilogues as plain CPU code
+// Replaces NVIDIA's header of the same name: matrix products with epilogues as plain CPU code
 // (host/blas_lt.cpp).
 #pragma once
 #include <cublas_v2.h>
@@ -49,7 +49,7 @@ typedef enum {
   CUBLASLT_MATMUL_DESC_D_SCALE_POINTER,
   CUBLASLT_MATMUL_DESC_FAST_ACCUM
 } cublasLtMatmulDescAttributes_t;
-// Parts of an epilogue: bits that no program sees.
+// Parts of an epilogue, as bits that programs do not use.
 typedef enum {
   CUBLASLT_EPILOGUE_DEFAULT = 1,
   CUBLASLT_EPILOGUE_RELU = 2,

@@ -14,7 +14,7 @@ template <> struct Number<cuComplex> {
 template <> struct Number<cuDoubleComplex> {
   using type = std::complex<double>;
 };
-// T's own numbers: cuComplex has no operators.
+// The emulator's own number type for T: cuComplex has no operators.
 template <typename T> using Of = typename Number<T>::type;
 template <typename T> inline const Of<T> *of(const T *p) {
   return reinterpret_cast<const Of<T> *>(p);
@@ -24,7 +24,7 @@ template <typename T> inline Of<T> *of(T *p) { return reinterpret_cast<Of<T> *>(
 template <typename T> inline T conjugate(T x) { return x; }
 template <typename T> inline std::complex<T> conjugate(std::complex<T> x) { return std::conj(x); }
 
-// op(A) at row i, column j.
+// The element of op(A) in row i, column j.
 template <typename T> struct Read {
   const T *a;
   size_t ld;
@@ -35,8 +35,7 @@ template <typename T> struct Read {
     return op == CUBLAS_OP_C ? conjugate(x) : x;
   }
 };
-// A symmetric matrix (`hermitian`: its other triangle is conjugated), of which one triangle is
-// kept.
+// A symmetric matrix, of which one triangle is stored (`hermitian`: the other one is conjugated).
 template <typename T> struct Half {
   const T *a;
   size_t ld;
@@ -47,7 +46,7 @@ template <typename T> struct Half {
     return !kept && hermitian ? conjugate(x) : x;
   }
 };
-// A triangle of A, or of its transpose; 0 outside.
+// A triangle of A or of its transpose; 0 outside the triangle.
 template <typename T> struct Triangle {
   Read<T> of;
   bool lower, unit;
@@ -60,7 +59,7 @@ template <typename T> struct Triangle {
     return (lower ? i >= j : i <= j) ? of(i, j) : T(0);
   }
 };
-// C = alpha A B + beta C, where A and B are read by functions; `wanted` picks elements of C.
+// C = alpha A B + beta C; A and B are read by functions, `wanted` selects elements of C.
 template <typename T, typename A, typename B, typename F>
 cublasStatus_t multiply(int m, int n, int k, T alpha, A a, B b, T beta, T *c, size_t ld, F wanted) {
   for (int j = 0; j < n; ++j)
@@ -74,7 +73,7 @@ cublasStatus_t multiply(int m, int n, int k, T alpha, A a, B b, T beta, T *c, si
   return CUBLAS_STATUS_SUCCESS;
 }
 inline bool everywhere(int, int) { return true; }
-// x = A^-1 x of a triangle, n numbers `step` apart.
+// x = A^-1 x for a triangle A; x has n numbers, `step` apart.
 template <typename T> void solve(const Triangle<T> &a, int n, T *x, size_t step) {
   for (int k = 0; k < n; ++k) {
     const int i = a.lower ? k : n - 1 - k;

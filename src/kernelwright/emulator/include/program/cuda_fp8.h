@@ -1,4 +1,4 @@
-// Stands for NVIDIA's header of the same name: numbers of 8 bits.
+// Replaces NVIDIA's header of the same name: numbers of 8 bits.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -1,4 +1,4 @@
-// Stands for NVIDIA's header of the same name: cp.async by functions.
+// Replaces NVIDIA's header of the same name: cp.async by functions.
 #pragma once
 
 KW_BUILT_IN void __pipeline_memcpy_async(void *to, const void *from, size_t bytes,

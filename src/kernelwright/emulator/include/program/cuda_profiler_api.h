@@ -1,4 +1,4 @@
-// Stands for NVIDIA's header of the same name.
+// Replaces NVIDIA's header of the same name.
 #pragma once
 extern "C" {
 cudaError_t cudaProfilerStart();

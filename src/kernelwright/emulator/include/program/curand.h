@@ -1,4 +1,4 @@
-// Stands for NVIDIA's header of the same name: generators on the CPU, with numbers of their own.
+// Replaces NVIDIA's header of the same name: generators on the CPU; their numbers are not cuRAND's.
 #pragma once
 #include <random>
 
@@ -62,7 +62,7 @@ template <typename T, typename F> curandStatus_t generate(T *to, size_t n, F num
   wrote(to, n * sizeof(T));
   return CURAND_STATUS_SUCCESS;
 }
-// In (0, 1], as cuRAND's.
+// In (0, 1], as in cuRAND.
 template <typename T> T uniform(curandGenerator_t g) {
   constexpr int bits = sizeof(T) == 4 ? 24 : 53;
   return static_cast<T>(static_cast<double>((g->bits() >> (64 - bits)) + 1) / (1ull << bits));

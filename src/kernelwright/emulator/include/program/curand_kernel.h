@@ -1,8 +1,9 @@
-// Stands for NVIDIA's header of the same name: generators for threads, with sequences of their own.
+// Replaces NVIDIA's header of the same name: generators for threads; their numbers are not
+// cuRAND's.
 #pragma once
 #include <curand.h>
 
-// Counter-based (Philox 4x32-10): a subsequence is a part of the counter.
+// Counter-based (Philox 4x32-10): a subsequence is a range of the counter.
 struct curandStatePhilox4_32_10_t {
   unsigned key[2], counter[4], made[4], used;
   bool has_normal, has_double;

@@ -1,3 +1,3 @@
-// Stands for NVIDIA's header of the same name.
+// Replaces NVIDIA's header of the same name.
 #pragma once
 #include <curand_kernel.h>

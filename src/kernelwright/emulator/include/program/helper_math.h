@@ -1,5 +1,5 @@
-// What programs take from the header of this name that comes with NVIDIA's samples: arithmetic of
-// vectors.
+// The functions that programs use from the header of this name in NVIDIA's samples: vector
+// arithmetic.
 #pragma once
 
 #define KW_EACH2(T, name, expression) \

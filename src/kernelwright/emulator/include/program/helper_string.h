@@ -1,4 +1,4 @@
-// What programs take from the header of this name that comes with NVIDIA's samples: arguments.
+// The functions that programs use from the header of this name in NVIDIA's samples: arguments.
 #pragma once
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ inline int stringRemoveDelimiter(char delimiter, const char *text) {
   while (text[at] == delimiter) ++at;
   return at;
 }
-// What follows -name= or --name=; null where no argument has the name.
+// The text after -name= or --name=; null if no argument has the name.
 inline const char *kw_argument(int argc, const char **argv, const char *name) {
   size_t length = strlen(name);
   if (length && name[length - 1] == '=') --length;

@@ -1,4 +1,4 @@
-// What programs take from the header of this name that comes with NVIDIA's samples: a stop watch.
+// The functions that programs use from the header of this name in NVIDIA's samples: a stop watch.
 #pragma once
 #include <time.h>
 

@@ -1,5 +1,6 @@
-// What programs include of cub/: its warp and block primitives and its device-wide functions, the
-// latter as plain CPU code. CCCL's own headers keep their device code from a host compiler.
+// The parts of cub/ that programs include: its warp and block primitives and its device-wide
+// functions, the latter as plain CPU code. CCCL's own headers hide their device code from a host
+// compiler.
 #pragma once
 #include <chrono>
 #include <algorithm>

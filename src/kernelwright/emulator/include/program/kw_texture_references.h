@@ -1,5 +1,5 @@
 // Texture references, which CUDA 12 has removed: variables that the host binds to memory. Each is a
-// texture object that is made anew when it is bound.
+// texture object that is created again when it is bound.
 #pragma once
 
 struct textureReference {
@@ -36,7 +36,7 @@ inline cudaError_t bind(textureReference &t, const cudaResourceDesc &memory) {
   if (t.kw_object) cudaDestroyTextureObject(t.kw_object);
   return cudaCreateTextureObject(&t.kw_object, &memory, &how, nullptr);
 }
-// What a fetch gives: a number or a vector of floats where integers are read as fractions.
+// The result of a fetch: a float or a vector of floats if integers are read as fractions.
 template <typename T, cudaTextureReadMode mode> struct Fetched {
   using type = T;
 };
@@ -46,7 +46,7 @@ template <typename T> struct Fetched<T, cudaReadModeNormalizedFloat> {
 };
 }  // namespace kw::program
 
-// The forms of C, which take addresses.
+// The C functions, which take addresses.
 inline cudaError_t cudaBindTexture(size_t *offset, textureReference *t, const void *p,
                                    const cudaChannelFormatDesc *format, size_t bytes = 1u << 31) {
   cudaResourceDesc memory = {};
@@ -83,7 +83,7 @@ inline cudaError_t cudaUnbindTexture(textureReference *t) {
   return e;
 }
 
-// The forms of C++.
+// The C++ functions.
 inline cudaError_t cudaBindTexture(size_t *offset, textureReference &t, const void *p,
                                    const cudaChannelFormatDesc &format, size_t bytes = 1u << 31) {
   return cudaBindTexture(offset, &t, p, &format, bytes);

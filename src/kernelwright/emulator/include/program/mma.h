@@ -1,4 +1,4 @@
-// Stands for NVIDIA's header of the same name: nvcuda::wmma. A lane holds elements as mma.sync's
+// Replaces NVIDIA's header of the same name: nvcuda::wmma. A lane holds elements as mma.sync's
 // registers do; which elements those are is left open by NVIDIA.
 #pragma once
 #include <cuda_bf16.h>
@@ -58,6 +58,9 @@ inline int element(int i, int lane) { return (i / 2 * 32 + lane) * 2 + i % 2; }
 template <typename F, typename T>
 __forceinline__ void load_matrix_sync(F &f, const T *from, unsigned stride, bool columns) {
   __syncwarp();
+#ifdef KW_WATCHED
+  kw_reads(from, 16, true);  // lines of a matrix begin at multiples of 16 bytes
+#endif
   for (int i = 0; i < F::num_elements; ++i) {
     const int e = element(i, kw::emulator::lane()), r = e / F::cols, c = e % F::cols;
     f.x[i] = columns ? from[r + size_t(c) * stride] : from[size_t(r) * stride + c];
@@ -94,6 +97,10 @@ __forceinline__ void mma_sync(fragment<accumulator, m, n, k, D> &d,
                               const fragment<matrix_b, m, n, k, B, LB> &b,
                               const fragment<accumulator, m, n, k, C> &c, bool = false) {
   using kw::program::Letter;
+#ifdef KW_WATCHED
+  kw_reads(a.x, sizeof a.x, false), kw_reads(b.x, sizeof b.x, false);
+  kw_reads(c.x, sizeof c.x, false);
+#endif
   KW_OTHERS_RAN;
   kw::program::wmma(
       {a.x, b.x, c.x, d.x, m, n, k, Letter<A>::is, Letter<B>::is, Letter<C>::is, Letter<D>::is});

@@ -1,4 +1,4 @@
-// Stands for NVIDIA's header of the same name: ranges that a profiler would show.
+// Replaces NVIDIA's header of the same name: ranges that a profiler would show.
 #pragma once
 #include <cstdint>
 typedef uint64_t nvtxRangeId_t;

@@ -11,7 +11,8 @@ struct cudaArray {
 };
 
 namespace kw::program {
-// `function`, called at `where`, copies; an error where it would leave an allocation.
+// `function`, called at `where`, copies; returns an error if it would access memory outside an
+// allocation.
 cudaError_t copy(const char *function, void *to, const void *from, size_t bytes, cudaMemcpyKind,
                  const void *where);
 cudaError_t copy_rows(const char *function, void *to, size_t to_pitch, const void *from,

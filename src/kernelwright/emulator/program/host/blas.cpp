@@ -81,7 +81,7 @@ size_t bytes_of(cudaDataType t) {
 
 namespace {
 
-// One product in accumulators of type T: A by columns, each times a number of B.
+// One product with accumulators of type T: columns of A, each times a number of B.
 template <typename T>
 void product(cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, double alpha,
              const Matrix &a, const Matrix &b, double beta, const Matrix &c) {

@@ -1,4 +1,4 @@
-// Elements of matrices of any type that cuBLAS takes.
+// Elements of matrices of all types that cuBLAS supports.
 #pragma once
 #include "host.h"
 #include <cuda_fp16.h>

@@ -1,4 +1,4 @@
-// cuBLASLt: a product in floats, and its epilogue on them before they are rounded.
+// cuBLASLt: a product in floats, and an epilogue that is applied before they are rounded.
 #include "blas.h"
 #include "cublasLt.h"
 
@@ -29,8 +29,8 @@ struct cublasLtMatmulDescOpaque_t {
   int device_scalars;
   void *bias, *aux;
   long aux_ld, aux_stride, bias_stride;
-  int bias_type, aux_type;                             // -1: as the result's
-  const float *a_scale, *b_scale, *c_scale, *d_scale;  // or null
+  int bias_type, aux_type;                             // -1: the type of the result
+  const float *a_scale, *b_scale, *c_scale, *d_scale;  // each may be null
 };
 
 namespace kw::program::blas {
@@ -46,7 +46,7 @@ template <typename T> cublasStatus_t set(T &to, const void *from, size_t bytes) 
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// As cuBLASLt has it: with tanh.
+// The argument of GELU's tanh, as in cuBLASLt.
 double inner(double x) { return std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)); }
 double gelu(double x) { return 0.5 * x * (1 + inner(x)); }
 double gelu_slope(double x) {
@@ -54,7 +54,7 @@ double gelu_slope(double x) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
 }
 
-// What becomes of one number of the product.
+// Computes a result from one number of the product.
 struct Epilogue {
   const Desc &its;
   const Layout &result;
@@ -90,7 +90,7 @@ cublasOperation_t flipped(cublasOperation_t op, const Layout &l) {
   return op == CUBLAS_OP_N ? CUBLAS_OP_T : CUBLAS_OP_N;
 }
 
-// The sums over k of op(A) or op(B), which is the gradient of a bias.
+// The sums over k of op(A) or op(B), which are the gradient of a bias.
 void bias_gradient(const Desc &d, const void *from, const Layout &l, cublasOperation_t op,
                    bool by_columns, cudaDataType type) {
   const bool along_rows = by_columns == (op == CUBLAS_OP_N);

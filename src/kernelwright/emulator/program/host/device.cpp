@@ -13,8 +13,8 @@ thread_local cudaError_t last = cudaSuccess;
 cudaError_t broken = cudaSuccess;
 int current = 0;
 
-// What programs ask of the GPUs that `run --as` names. Sources: NVIDIA's data sheets, the table of
-// technical specifications in the CUDA programming guide.
+// The properties of the GPUs that `run --as` names, as programs query them. Sources: NVIDIA's data
+// sheets, the table of technical specifications in the CUDA programming guide.
 struct Model {
   const char *key, *name;
   int major, minor, sms;
@@ -251,7 +251,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int device)
       {cudaDevAttrSingleToDoublePrecisionPerfRatio, 2},
   };
   if (which < 1 || which >= cudaDevAttrMax) return give(cudaErrorInvalidValue);
-  const auto found = known.find(which);  // others are what this GPU does not have
+  const auto found = known.find(which);  // this GPU does not have the others
   *value = found == known.end() ? 0 : static_cast<int>(found->second);
   return give(cudaSuccess);
 }
@@ -326,7 +326,7 @@ const char *cudaGetErrorName(cudaError_t e) {
 #undef KW_CASE
 }
 
-// ---- kernels: registers are not known here, so occupancy is that of 32 registers per thread
+// ---- kernels: their registers are not known, so occupancy assumes 32 registers per thread
 
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *, int threads,
                                                           size_t shared) {

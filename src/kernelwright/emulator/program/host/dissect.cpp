@@ -1,4 +1,4 @@
-// What the first launch of each kernel costs, line by line: the observer's counts as a file.
+// The costs of the first launch of each kernel by line: the observer's counts as a file.
 #include <dlfcn.h>
 
 #include <fstream>

@@ -1,5 +1,5 @@
-// What programs for the runtime API call of the driver API: the device, its context, memory.
-// Modules and their kernels are machine code, which is not emulated.
+// Functions of the driver API that programs for the runtime API call: the device, its context,
+// memory. Modules and their kernels are machine code, which is not emulated.
 #include <cuda.h>
 
 #include <cstring>

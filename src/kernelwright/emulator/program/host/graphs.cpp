@@ -1,4 +1,4 @@
-// Graphs: recorded launches and copies, in an order that satisfies what they wait for.
+// Graphs: recorded launches and copies, in an order that satisfies their dependencies.
 #include "graphs.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *made, cudaGraph_t graph, unsig
   API;
   *made = new CUgraphExec_st;
   std::vector<cudaGraphNode_t> left = graph->nodes, done;
-  while (!left.empty()) {  // each as soon as what it waits for is done
+  while (!left.empty()) {  // each one when all of its dependencies are done
     const auto next = std::find_if(left.begin(), left.end(), [&](cudaGraphNode_t n) {
       return std::all_of(n->after.begin(), n->after.end(), [&](cudaGraphNode_t a) {
         return std::find(done.begin(), done.end(), a) != done.end();

@@ -5,11 +5,11 @@
 struct CUgraphNode_st {
   std::function<cudaError_t()> act;
   cudaGraphNodeType type;
-  std::vector<cudaGraphNode_t> after;  // what it waits for
+  std::vector<cudaGraphNode_t> after;  // the nodes that it depends on
   cudaKernelNodeParams kernel;
 };
 struct CUgraph_st {
-  std::vector<cudaGraphNode_t> nodes;  // in an order that satisfies them
+  std::vector<cudaGraphNode_t> nodes;  // in an order that satisfies their dependencies
 };
 struct CUgraphExec_st {
   std::vector<std::function<cudaError_t()>> acts;
@@ -19,11 +19,11 @@ struct CUstream_st {
 };
 
 namespace kw::program {
-// The job of a kernel that is known by its address, with these arguments.
+// The job of a kernel given by its address, with these arguments.
 cudaError_t bound(const void *kernel, void **arguments, const Config &, Job *);
 }  // namespace kw::program
 
-// How every function of the API begins.
+// The beginning of every function of the API.
 #define API            \
   from_host(__func__); \
   if (cudaError_t e = poisoned()) return give(e)

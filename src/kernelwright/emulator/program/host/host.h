@@ -1,4 +1,4 @@
-// What the parts of the host API know of each other.
+// The interfaces between the parts of the host API.
 #pragma once
 #define KW_PROGRAM 1
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 #include "program/cuda_types.h"
 #include "program/launch.h"
 
-// The line of the program that called.
+// The program's line that made the call.
 #define HERE __builtin_extract_return_addr(__builtin_return_address(0))
 
 #pragma GCC visibility push(default)
@@ -26,12 +26,12 @@ namespace kw::program {
 
 // ---- errors (device.cpp)
 
-// Remember an error as the last one; `give` is how every function of the API ends.
+// Stores an error as the last one; every function of the API ends with `give`.
 cudaError_t give(cudaError_t);
 // An error of a kernel: every later call returns it.
 void poison(cudaError_t);
 cudaError_t poisoned();
-// The API cannot be called from a kernel. `where`: what called the function that asks.
+// The API cannot be called from a kernel. `where`: the call of the function that checks this.
 void from_host(const char *function, const void *where = HERE);
 
 // ---- reports to the process that runs the program (report.cpp)
@@ -47,22 +47,22 @@ struct Allocation {
   size_t bytes;
   Kind kind;
   const void *where;  // the line that allocated it
-  char *mapped;       // with its guard pages
+  char *mapped;       // the mapping, which includes its guard pages
   size_t mapped_bytes;
-  bool written;  // by the host, whole
+  bool written;  // by the host, completely
 };
 void *allocate(size_t bytes, Kind, const void *where);
 bool release(void *);
 // The allocation that holds an address, or null.
 const Allocation *holding(const void *);
 std::vector<Allocation> allocations();
-// The observer learns what the host has written.
+// Tells the observer which memory the host has written.
 void wrote(const void *, size_t bytes);
 void tell_writes(void (*)(const void *, size_t bytes));
 
 // ---- checks (checks.cpp)
 
-// Check all launches; `library` is the observer's.
+// Checks all launches; `library` is the observer's.
 void check_launches(const std::string &library, unsigned wanted);
 
 // ---- costs (dissect.cpp)
@@ -71,12 +71,12 @@ void dissect_launches(const std::string &library);
 
 // ---- launches (launches.cpp)
 
-// Called around each launch; the observer sees those for which `before` returns true.
+// Called around each launch; the observer gets those for which `before` returns true.
 void observe(const emulator::Observer *, bool (*before)(const Job &, const emulator::Launch &),
              void (*after)());
 
 void run(const Job &);
-// Run now, or when the graph that is being recorded is launched.
+// Runs now, or when the graph that is being recorded is launched.
 cudaError_t in_stream(cudaStream_t, std::function<cudaError_t()>);
 
 }  // namespace kw::program

@@ -1,5 +1,5 @@
-// Launches, streams, events and graphs. What is put into a stream is done at once: an order that
-// every stream and event allows.
+// Launches, streams, events and graphs. Work in a stream is done immediately, which is an order
+// that all streams and events allow.
 #include <dlfcn.h>
 #include <sched.h>
 #include <time.h>
@@ -66,7 +66,7 @@ cudaError_t error_of(const std::string &message) {
   return cudaErrorLaunchFailure;
 }
 
-// Once for each kernel.
+// Called once for each kernel.
 void note_loops(const char *kernel) {
   static std::mutex lock;
   static std::map<std::string, bool> noted;
@@ -99,7 +99,7 @@ void run(const Job &job) {
   launch.workers = r.workers;
   launch.cluster = c.cooperative ? c.grid.x * c.grid.y * c.grid.z : c.cluster;
   launch.observer = r.observer;
-  fflush(nullptr);  // what the host printed before comes before what the kernel prints
+  fflush(nullptr);  // the host's output comes before the kernel's
   if (r.before && !r.before(job, launch)) launch.observer = nullptr;
   std::string wrong;
   // the host's thread keeps its own thread-local variables
@@ -171,7 +171,7 @@ const void *know(const void *kernel, Bind bind) {
 
 }  // namespace kw::program
 
-// ---- how a program starts
+// ---- the start of a program
 
 extern "C" __attribute__((visibility("default"))) void kw_program_begin(const void *inside,
                                                                         const void *dynamic) {
@@ -244,7 +244,7 @@ cudaError_t cudaStreamGetPriority(cudaStream_t, int *priority) {
   return give(cudaSuccess);
 }
 cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaStreamAttrID, const cudaStreamAttrValue *) {
-  return give(cudaSuccess);  // hints: of caches, priorities and synchronization
+  return give(cudaSuccess);  // hints about caches, priorities and synchronization
 }
 cudaError_t cudaCtxResetPersistingL2Cache() { return give(cudaSuccess); }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {

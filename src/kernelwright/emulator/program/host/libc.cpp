@@ -1,4 +1,4 @@
-// Functions of the C library that kernels call too, where they mean something else.
+// Functions of the C library that have another meaning in kernels.
 #include <assert.h>
 #include <time.h>
 
@@ -13,7 +13,7 @@ void __assert_fail(const char *condition, const char *file, unsigned line,
   fprintf(stderr, "%s:%u: %s: Assertion `%s' failed.\n", file, line, function, condition);
   abort();
 }
-// In a kernel a clock that ticks each nanosecond; on the host the processor's time.
+// In a kernel, a clock with one tick per nanosecond; on the host, the processor's time.
 clock_t clock() noexcept {
   timespec t;
   clock_gettime(kw_current ? CLOCK_MONOTONIC : CLOCK_PROCESS_CPUTIME_ID, &t);

@@ -1,7 +1,8 @@
-// How an H200's tensor cores round, as tools/mma_probe.cu has measured it: products are exact; a
-// group of them and the accumulator are aligned to the largest exponent (of a product, the sum of
-// its factors'), each truncated kExtra bits below a float's last, and added exactly; the sum is
-// truncated to a float. A result of 16 bits is rounded from that to nearest even.
+// The rounding of an H200's tensor cores, as measured by tools/mma_probe.cu: products are exact; a
+// group of them and the accumulator are aligned to the largest exponent (for a product, the sum of
+// its factors' exponents), each is truncated kExtra bits below a float's last bit, and they are
+// added exactly; the sum is truncated to a float. A 16-bit result is rounded from it to nearest
+// even.
 #include "matrices.h"
 
 #include <algorithm>
@@ -15,8 +16,8 @@ constexpr Type kFloat = {'f', 32, false};
 // Products that are added to the accumulator at once.
 int group(Type a) { return a.kind == 't' ? 8 : 16; }
 
-// Numbers of 8 bits become halves, multiplied in two products of 16: of each four, the first two
-// and then the last two. The accumulator is added at the end, as floats are.
+// 8-bit numbers are converted to halves, which are multiplied in two products of 16: of each four,
+// first the first two and then the last two. The accumulator is added at the end, as for floats.
 int place(int k) { return k % 4 / 2 * 16 + k / 4 * 2 + k % 2; }
 
 float truncated(double x) {
@@ -29,14 +30,14 @@ float truncated(double x) {
 
 constexpr int kNothing = -10000;
 
-// Of a number as it is stored: denormals have that of the smallest normal number.
+// The exponent of a number as stored: denormals have that of the smallest normal number.
 int exponent_of(double x, Type t) {
   const bool half = t.kind == '4' || t.kind == '5' || (t.kind == 'f' && t.bits == 16);
-  const int least = half ? -14 : -126;  // numbers of 8 bits are multiplied as halves
+  const int least = half ? -14 : -126;  // 8-bit numbers are multiplied as halves
   return std::max(std::ilogb(x), least);
 }
 
-// x without what is smaller than 2^exponent.
+// x without its part below 2^exponent.
 double cut(double x, int exponent) {
   const double scaled = std::ldexp(x, -exponent);
   return std::ldexp(std::trunc(scaled), exponent);

@@ -1,5 +1,5 @@
-// Pools of memory, which here give memory of the process like any other allocation, and settings of
-// caches and streams, which change nothing.
+// Memory pools, which allocate memory of the process as every other allocation does, and settings
+// of caches and streams, which have no effect.
 #include <algorithm>
 
 #include "arrays.h"

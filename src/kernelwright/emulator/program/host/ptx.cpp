@@ -113,7 +113,7 @@ class Parser {
       made.guard.inverted = inverted;
       skip();
     }
-    if (*at_ == '%') {  // a label may be made of an operand
+    if (*at_ == '%') {  // a label may contain an operand
       while (*at_ == '%') ++at_;
     }
     made.name = name();

@@ -24,19 +24,19 @@ bool type_of(const std::string &name, Type *found);
 
 struct Arg {
   enum Kind { kSlot, kNumber, kSpecial, kVector, kLabel, kNone } kind = kNone;
-  unsigned slot = 0;       // of a register or an operand; which special register
-  u64 number = 0;          // an immediate; what is added to an address
-  bool address = false;    // it stands in brackets
-  bool inverted = false;   // !p
-  std::vector<Arg> parts;  // of a vector
-  std::string name;        // of a label
+  unsigned slot = 0;       // number of a register, operand or special register
+  u64 number = 0;          // an immediate; the offset of an address
+  bool address = false;    // it is in brackets
+  bool inverted = false;   // negated: !p
+  std::vector<Arg> parts;  // elements of a vector
+  std::string name;        // a label's name
 };
 
 struct Instruction;
 struct Frame {
   u64 *slots;
   const void *where;
-  int next;  // the instruction that follows; jumps change it
+  int next;  // the next instruction; jumps change it
   u64 get(const Arg &) const;
   void set(const Arg &, u64 value);
 };
@@ -49,7 +49,7 @@ struct Instruction {
   Arg guard;
   std::vector<Arg> args;
   Act act = nullptr;
-  int plan[8] = {};  // what the act has worked out beforehand
+  int plan[8] = {};  // values that the act has computed in advance
   bool has(const char *word) const;
   bool begins(const char *words) const { return name.rfind(words, 0) == 0; }
   Type type() const { return types.empty() ? Type{'b', 32, false} : types.back(); }
@@ -60,18 +60,18 @@ constexpr unsigned kOperands = 64;
 struct Code {
   std::vector<Instruction> instructions;
   unsigned slots = kOperands;
-  std::string wrong;  // what is not emulated
+  std::string wrong;  // the construct that is not emulated
   const char *file;
   int line;
 };
 
-// The act of an instruction, or null where there is none. Each chapter has its own.
+// The act of an instruction, or null if there is none. Each file has its own function.
 Act arithmetic(Instruction &);
 Act memory(Instruction &);
 Act together(Instruction &);
 Act control(Instruction &);
 
-// Why an instruction is refused by name, or null.
+// Why an instruction that is known is not emulated, or null.
 const char *refused(const std::string &name);
 u64 special(unsigned which);
 

@@ -53,7 +53,7 @@ float flushed(float x, bool ftz) {
   return ftz && std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x;
 }
 
-// Apply `act` to the value or to both halves.
+// Applies `act` to the value or to both halves.
 template <typename F> u64 halves(Type t, const u64 *in, F act) {
   if (!t.pair) return act(in[0], in[1], in[2]);
   const unsigned b = t.bits;
@@ -316,7 +316,7 @@ u64 narrowed(const Instruction &i, Type to, double x) {
   if (i.has("relu") && !(x > 0)) x = x != x ? x : 0;
   if (i.has("sat") && to.floating()) x = x > 0 ? (x < 1 ? x : 1) : 0;
   const bool truncate = i.has("rz");
-  if (to.kind == 't') {  // 10 bits of mantissa: nearest with ties away, or truncated
+  if (to.kind == 't') {  // 10 bits of mantissa: to nearest (ties away from zero), or truncated
     u32 bits = static_cast<u32>(to_bits(static_cast<float>(x)));
     if (x == x && !std::isinf(x)) bits = ((truncate ? bits : bits + 0x1000u)) & ~0x1fffu;
     return bits;
@@ -335,7 +335,7 @@ u64 narrowed(const Instruction &i, Type to, double x) {
 void cvt(const Instruction &i, Frame &f) {
   const Type to = i.types[0], from = i.types.back();
   const u64 a = f.get(i.args[1]);
-  if (to.pair && i.args.size() > 2) {  // two numbers become a pair, the first its upper half
+  if (to.pair && i.args.size() > 2) {  // two numbers become a pair; the first is its upper half
     const u64 high = narrowed(i, to, number(from, a)),
               low = narrowed(i, to, number(from, f.get(i.args[2])));
     return f.set(i.args[0], masked(low, to.bits) | masked(high, to.bits) << to.bits);

@@ -1,4 +1,4 @@
-// PTX that directs a thread; and instructions that are known and not emulated.
+// PTX control flow, and known instructions that are not emulated.
 #include "ptx.h"
 
 namespace kw::ptx {

@@ -1,4 +1,4 @@
-// PTX that touches memory: loads, stores, atomics, asynchronous copies, mbarriers, fences.
+// PTX memory instructions: loads, stores, atomics, asynchronous copies, mbarriers, fences.
 #include <atomic>
 #include <cstring>
 
@@ -7,13 +7,13 @@
 namespace kw::ptx {
 namespace {
 
-constexpr unsigned kRankAt = 24;  // in an address of a cluster's shared memory, as cluster.h has it
+constexpr unsigned kRankAt = 24;  // in an address of a cluster's shared memory, as in cluster.h
 
 bool in_shared(const Instruction &i) {
   return i.has("shared") || i.has("shared::cta") || i.has("shared::cluster");
 }
 
-// Where an address points to.
+// The host pointer of an address.
 char *place(const Frame &f, u64 address, bool shared) {
   if (!shared) return reinterpret_cast<char *>(address);
   const u32 at = static_cast<u32>(address), rank = at >> kRankAt;
@@ -172,7 +172,7 @@ void wait_all(const Instruction &, Frame &) {
   kw_async_wait(0);
 }
 
-// ---- mbarriers: 8 bytes that hold the phase, the arrivals of a phase and those that are missing
+// ---- mbarriers: 8 bytes that hold the phase, the arrivals per phase and the missing ones
 
 struct Mbarrier {
   u32 phase : 4, expected : 14, pending : 14;
@@ -228,7 +228,7 @@ void mbarrier_op(const Instruction &i, Frame &f) {
     f.set(i.args[0], done());
   }
 }
-// The copies so far arrive when they end; here they end at once.
+// Earlier copies arrive when they end; here they end immediately.
 void cp_async_arrive(const Instruction &i, Frame &f) {
   kw_async_commit();
   kw_async_wait(0);

@@ -97,12 +97,12 @@ void barrier(const Instruction &i, Frame &f) {
     kw_named_barrier(static_cast<u32>(which), static_cast<u32>(count), !i.has("arrive"));
 }
 
-// ---- matrices: what a lane brings is its registers
+// ---- matrices: each lane provides its registers
 
 struct Part {
   const Instruction *instruction;
   const void *where;
-  char *row;       // that the lane names
+  char *row;       // the row that the lane selects
   u32 a[8], b[8];  // registers
   u64 wide[4];     // of f64
   u32 c[8];

@@ -51,7 +51,7 @@ double channel(const Object &o, const char *at, int i) {
   return normal ? v / (bits[i] == 8 ? 255.0 : 65535.0) : v;
 }
 
-// The texel of an index along one dimension; -1 where the border is read.
+// The index of a texel along one dimension; -1 if the border is read.
 long address(long i, long n, cudaTextureAddressMode mode) {
   if (i >= 0 && i < n) return i;
   switch (mode) {
@@ -78,7 +78,7 @@ Texel texel(const Object &o, long x, long y, long z) {
   return {{channel(o, at, 0), channel(o, at, 1), channel(o, at, 2), channel(o, at, 3)}};
 }
 
-// The hardware keeps 8 bits of a filter's weight.
+// The hardware uses 8 bits for a filter's weight.
 double weight(double x) { return std::floor((x - std::floor(x)) * 256 + 0.5) / 256; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// nvcuda::wmma: products of 16 x 8 x k tiles, rounded as mma.sync's.
+// nvcuda::wmma: products of 16 x 8 x k tiles, rounded as by mma.sync.
 #include <algorithm>
 #include <cstring>
 

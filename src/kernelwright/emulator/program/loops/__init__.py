@@ -1,9 +1,16 @@
-"""Kernels with barriers as loops over the threads of a block, beside the code for single threads.
+"""Kernels in which threads meet, as loops over the threads of a block, beside the code for single
+threads.
 
-    tree.py      statements
-    facts.py     what the program's files say about names
-    regions.py   the statements between barriers; which values are the same for all threads
-    text.py      the loops as C++
+    tree.py         statements
+    facts.py        what the program's files say about names
+    definitions.py  the functions that they define
+    meetings.py     statements in which the threads of a warp exchange values
+    functions.py    functions in which they do, in place of their calls
+    code.py         what keeps a kernel from getting loops
+    names.py        its variables
+    values.py       which values are the same for all threads
+    regions.py      the statements between two meetings
+    text.py         the loops as C++
 
 A kernel that cannot be shown to do the same stays as it is: its threads are fibers then.
 """
@@ -11,46 +18,46 @@ A kernel that cannot be shown to do the same stays as it is: its threads are fib
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterator
 
-from ..tokens import Token, closing, opening, split, tokens
-from .facts import Facts
+from ..tokens import Token, closing, opening, split
+from .definitions import code_of, lines
+from .facts import MEETS, Facts
+from .meetings import Meetings, divergent
 from .regions import Kernel
-from .text import Writer, lines
+from .text import Writer
 from .tree import Node, Parser, Refused
+from .values import Divergent
 
 __all__ = ["Facts", "looped"]
 
-_DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\r?\n|[^\n])*", re.M)
-_BARRIER = re.compile(r"\b(?:__syncthreads|sync)\s*\(")
+_PASSES = 12  # of conditions in conditions
 
 
 def looped(text: str, facts: Facts, why: dict[str, str | None] | None = None) -> str:
     """A file of a program, with loops in those of its kernels that allow them.
 
     Args:
-        why: gets the kernels with barriers: None, or why one is left as it is.
+        why: gets the kernels in which threads meet: None, or why one is left as it is.
     """
-    if not _BARRIER.search(text):
+    if "__global__" not in text or not facts.meets:
         return text
     text = _simpler(text)
-    all_, directives = _code(text)
-    line_of = lines(text)
+    all_, directives = code_of(text)
+    line_of, said = lines(text), text.split("\n")
     made: list[str] = []
     at = 0
     for kernel in _kernels(all_):
-        start, end = all_[kernel.body].start, all_[kernel.end].end
-        if not _BARRIER.search(text[start:end]):
+        if not _meets(all_[kernel.body : kernel.end], facts):
             continue
+        start, end = all_[kernel.body].start, all_[kernel.end].end
         reason = None
         try:
             inside = [text[a:b] for a, b in directives if start < a < end]
             if any(not re.match(r"[ \t]*#[ \t]*pragma\b", d) for d in inside):
                 raise Refused("directives of the preprocessor in it")
-            body = Parser(all_).block(kernel.body)
-            one = Kernel(all_, body, kernel.parameters, kernel.types, facts)
-            loops = Writer(one, text, line_of).write()
+            body = f"/*@{line_of(start)}*/{text[start:end]}"
+            loops = _loops(kernel, body, facts, said)
             made += [text[at : start + 1], loops]
             at = start + 1
         except Refused as e:
@@ -60,16 +67,29 @@ def looped(text: str, facts: Facts, why: dict[str, str | None] | None = None) ->
     return "".join([*made, text[at:]])
 
 
-def _code(text: str) -> tuple[list[Token], list[tuple[int, int]]]:
-    """The tokens outside directives, and where these are."""
-    directives = [m.span() for m in _DIRECTIVE.finditer(text)]
-    starts = [a for a, _ in directives]
-    all_: list[Token] = []
-    for t in tokens(text):
-        i = bisect_right(starts, t.start) - 1
-        if i < 0 or t.start >= directives[i][1]:
-            all_.append(t)
-    return all_, directives
+def _meets(body: list[Token], facts: Facts) -> bool:
+    """Whether the threads of a kernel meet, or exchange values in another way."""
+    reached = (t for name, all_ in facts.reached(body).items() if name != "operator" for t in all_)
+    return any(MEETS.fullmatch(t.text) for t in (*facts.meaning(body), *reached))
+
+
+def _loops(kernel: _Found, text: str, facts: Facts, said: list[str]) -> str:
+    """The loops of a kernel whose body is a text.
+
+    Raises:
+        Refused: it cannot be shown that they are equivalent.
+    """
+    meetings = Meetings(facts, kernel.volatile, set(kernel.parameters), said)
+    text = meetings.body(text)
+    for _ in range(_PASSES):
+        all_, _directives = code_of(text)
+        body = Parser(all_).block(0)
+        try:
+            one = Kernel(all_, body, kernel.parameters, kernel.types, facts)
+            return Writer(one, text, lines(text)).write()
+        except Divergent as e:
+            text = meetings.body(divergent(text, all_, e.nodes, meetings.fresh))
+    raise Refused("conditions in conditions around operations of a warp")
 
 
 def _simpler(text: str) -> str:
@@ -79,7 +99,7 @@ def _simpler(text: str) -> str:
     all threads and the other not. At the end of a kernel, `if (x) { ... }` around barriers becomes
     `if (!(x)) return; { ... }`.
     """
-    all_, _ = _code(text)
+    all_, _ = code_of(text)
     edits: list[tuple[int, int, str]] = []
     for kernel in _kernels(all_):
         try:
@@ -93,8 +113,8 @@ def _simpler(text: str) -> str:
                 edits.append((comma.start, comma.end, f"; {type_} "))
         for node in _conditions_at_the_end(body):
             (a, b), (inside,) = node.head[0], node.parts
-            code = text[all_[inside.first].start : all_[inside.last].end]
-            if _BARRIER.search(code) and all_[a - 2].text == "if":
+            said = text[all_[inside.first].start : all_[inside.last].end]
+            if MEETS.search(said) and all_[a - 2].text == "if":
                 edits.append((all_[a - 1].start, all_[a - 1].end, "(!("))
                 edits.append((all_[b].start, all_[b].end, ")) return;"))
     made, at = [], 0
@@ -119,6 +139,7 @@ class _Found:
         self.name, self.body, self.end = name, body, end
         self.parameters: dict[str, bool] = {}  # whether each is a pointer
         self.types: set[str] = set()
+        self.volatile: set[str] = set()  # parameters that are pointers to volatile
 
 
 def _kernels(all_: list[Token]) -> Iterator[_Found]:
@@ -141,6 +162,7 @@ def _kernels(all_: list[Token]) -> Iterator[_Found]:
                     found = _Found(all_[last[0] - 1].text, k, end)
                     found.parameters = _parameters(all_, *last)
                     found.types = _template(all_, i)
+                    found.volatile = _volatile(all_, *last)
                     yield found
 
 
@@ -153,6 +175,11 @@ def _parameters(all_: list[Token], first: int, last: int) -> dict[str, bool]:
             marks = {t.text for t in all_[a:value]}
             found[all_[names[-1]].text] = bool(marks & {"*", "["})
     return found
+
+
+def _volatile(all_: list[Token], first: int, last: int) -> set[str]:
+    parts = (all_[a:b] for a, b in split(all_, first + 1, last, ",") if a < b)
+    return {p[-1].text for p in parts if {"volatile", "*"} <= {t.text for t in p}}
 
 
 def _template(all_: list[Token], at: int) -> set[str]:

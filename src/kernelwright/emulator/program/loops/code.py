@@ -1,5 +1,5 @@
 """A kernel's code, and what may not stand in it because a loop over threads would be no equivalent:
-operations of a warp, waiting for other threads, what the parser cannot follow."""
+waiting for other threads, what the parser cannot follow."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from .facts import Facts, atomic, called, is_mark, together
 from .tree import Node, Refused
 
 INDEX = "threadIdx"
+#: Of cooperative groups: functions of two values.
+_OPERATIONS = ("plus", "less", "greater", "bit_and", "bit_or", "bit_xor")
 
 
 class Code:
@@ -44,8 +46,10 @@ class Code:
         meaning = list(self.facts.meaning(left))
         if (name := together(meaning)) is not None:
             raise Refused(f"it uses {name}")
-        if any(t.text in self.facts.groups or t.text == "goto" for t in left):
-            raise Refused("it uses another cooperative group, or goto")
+        after = (left[i + 2].text if i + 2 < len(left) else "" for i in range(len(left)))
+        for t, name in zip(left, after, strict=True):
+            if t.text == "goto" or (t.text in self.facts.groups and name not in _OPERATIONS):
+                raise Refused("it uses another cooperative group, or goto")
         if "?" in called(meaning):
             raise Refused("it calls what an expression yields")
         for i, t in enumerate(left):
@@ -58,7 +62,7 @@ class Code:
                 raise Refused(f"{name} repeats an atomic operation")
         for node in self.body.walk():
             waits = node.kind in ("while", "do") or (node.kind == "for" and self._open(node))
-            repeats = waits and not self.holds_barrier(node)
+            repeats = waits and not self.divided(node)
             if repeats and atomic(self.facts.meaning(self.tokens(node))):
                 raise Refused("a loop repeats an atomic operation")
 
@@ -75,7 +79,7 @@ class Code:
 
     def _own(self, node: Node) -> list[Token]:
         """The tokens of a node that none of its parts holds; those of barriers are known."""
-        if node.kind == "barrier" or node.fixed or self._is_group(node):
+        if node.kind in ("barrier", "meet") or node.fixed or self._is_group(node):
             return []
         if not node.parts:
             return self.tokens(node)
@@ -103,9 +107,15 @@ class Code:
         )
         if "".join(words) in barriers:
             node.kind = "barrier"
+        elif words[0] in ("KwMeet", "KwFlow"):
+            node.kind = "meet"
 
     def holds_barrier(self, node: Node) -> bool:
         return any(n.kind == "barrier" for n in node.walk())
+
+    def divided(self, node: Node) -> bool:
+        """Whether threads meet in a statement: all of the block, or of their warps."""
+        return any(n.kind in ("barrier", "meet") for n in node.walk())
 
     def _member(self, i: int) -> bool:
         if i == 0:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from ..tokens import Token, angle_opening, closing, opening, tokens
+from .definitions import Definition, definitions
 
 #: A call of one of these meets other threads, waits for them, or counts on their order.
 TOGETHER = re.compile(
@@ -17,6 +18,11 @@ TOGETHER = re.compile(
       | \w+_partition | coalesced_\w+ | this_\w+ | \w+_group | thread_block\w* | atomic_ref
       | barrier_arrive | barrier_wait | thread_local | setjmp | alloca | kw_\w+""",
     re.X,
+)
+#: Where threads meet in a way that loops may follow.
+MEETS = re.compile(
+    r"\b(?:__syncthreads|sync|__shfl\w*|__(?:ballot|any|all|uni)(?:_sync)?|__syncwarp"
+    r"|__match_any_sync|__reduce_\w+_sync|__activemask|tiled_partition|volatile)\b"
 )
 _ATOMIC = re.compile(r"atomic[A-Z]\w*")
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(\([^()]*\))?((?:\\\r?\n|[^\n])*)", re.M)
@@ -41,7 +47,8 @@ PURE = re.compile(
       | u?(?:char|short|int|long|longlong)[1-4]
       | half2? | __half2? | (?:__)?nv_bfloat162? | dim3 | bool | char | short | int | long | float
       | double | unsigned | signed | sizeof | alignof | decltype | static_cast | reinterpret_cast
-      | const_cast | if | for | while | switch | return | constexpr""",
+      | const_cast | if | for | while | switch | return | constexpr | KwAny
+      | bring_\w+ | tile_mask | tile_rank""",
     re.X,
 )
 #: Those of them whose value is the same for all threads if their arguments are.
@@ -73,6 +80,11 @@ class Facts:
                 made = [t for t in tokens(m[3]) if t.text not in parameters]
                 found.setdefault(m[1], []).append(made)
         return found
+
+    @cached_property
+    def meets(self) -> bool:
+        """Whether threads meet anywhere in the program."""
+        return any(MEETS.search(text) for text in self._texts)
 
     @cached_property
     def groups(self) -> frozenset[str]:
@@ -113,6 +125,28 @@ class Facts:
                 if name and end is not None:
                     found.setdefault(name, []).append(all_[start : end + 1])
         return found
+
+    @cached_property
+    def definitions(self) -> dict[str, list[Definition]]:
+        """The functions of each name that are not members."""
+        found: dict[str, list[Definition]] = {}
+        for text in self._texts:
+            for one in definitions(text, _function):
+                found.setdefault(one.name, []).append(one)
+        return found
+
+    @cached_property
+    def meeting(self) -> frozenset[str]:
+        """Functions in which threads meet or exchange values, themselves or in others."""
+        return frozenset(
+            name
+            for name in self.definitions
+            if any(
+                together(tokens_) is not None
+                for other, tokens_ in self.reached([Token("name", name, 0, 0)]).items()
+                if other != "operator"
+            )
+        )
 
     @cached_property
     def by_value(self) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -65,6 +66,7 @@ class Names(Code):
     Attributes:
         parameters, variables: its parameters; these and what is declared where the block stands.
         named: the variable of a token.
+        brought, asked: the variables of meetings and of conditions of single threads.
         names: the variables in each statement there.
         apart: loops without barriers whose heads are executed once for the block.
     """
@@ -74,7 +76,7 @@ class Names(Code):
 
     def around(self, node: Node) -> bool:
         """Whether a statement's head is executed once for the block."""
-        return node in self.apart or self.holds_barrier(node)
+        return node in self.apart or self.divided(node)
 
     def _resolve(self) -> None:
         """The variables, and which of them each statement of the block names."""
@@ -84,11 +86,16 @@ class Names(Code):
         self.named: dict[int, Variable] = {}  # by token
         self.names: dict[Node, set[Variable]] = {}
         self.unknown: dict[Node, set[str]] = {}
+        self.brought: dict[Node, Variable] = {}  # to a meeting of lanes
+        self.asked: dict[Node, Variable] = {}  # by a condition of single threads
         self._scope(self.body, {p.name: p for p in self.parameters})
 
     def _scope(self, node: Node, known: dict[str, Variable | None]) -> None:
         """Walk a statement where the block stands."""
         if node.kind == "barrier":
+            return
+        if node.kind == "meet":
+            self._note_meeting(node, known)
             return
         if not self.around(node) and node is not self.body:
             self._leaf(node, known)
@@ -100,10 +107,26 @@ class Names(Code):
             self._leaf(node.parts[0], known)
         for a, b in node.head:
             self._mention(node, a, b, known)
+        self._note_condition(node, known)
         for body in bodies(node):
             inside = dict(known)
             for p in body:
                 self._scope(p, inside)
+
+    def _note_condition(self, node: Node, known: dict[str, Variable | None]) -> None:
+        """if (KwC1), while (KwAny(KwL2)): a variable of each thread, which `divergent` wrote."""
+        words = [t.text for a, b in node.head for t in self.all[a:b] if t.kind == "name"]
+        if words and node.kind in ("if", "do") and re.fullmatch(r"Kw[CL]\d+", words[-1]):
+            v = known.get(words[-1])
+            if v is not None and words[:-1] in ([], ["KwAny"]):
+                v.kept, self.asked[node] = True, v
+
+    def _note_meeting(self, node: Node, known: dict[str, Variable | None]) -> None:
+        """What lanes bring is stored: others look at it."""
+        v = known.get(self.all[node.first + 2].text)
+        if v is not None:
+            v.kept = True
+            self.brought[node] = v
 
     def _leaf(self, node: Node, known: dict[str, Variable | None]) -> None:
         """A statement of a region, or one that is executed once."""

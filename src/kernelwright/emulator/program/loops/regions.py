@@ -8,7 +8,7 @@ values. The order is one that a GPU may choose: between barriers, threads are no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..tokens import Token
@@ -41,7 +41,19 @@ class Around:
     """A loop, a condition or a block: its head is executed once for the block."""
 
     node: Node
-    parts: list[list[Region | Once | Around]]
+    parts: list[Plan]
+
+
+@dataclass(eq=False)
+class Meeting:
+    """The lanes of warps exchange what they brought. `last`: those that are not there meet nobody
+    else."""
+
+    brought: Variable
+    last: bool
+
+
+Plan = list["Region | Once | Around | Meeting"]
 
 
 class Kernel(Values):
@@ -68,6 +80,7 @@ class Kernel(Values):
             if not wrong:
                 break
             self.apart -= wrong
+        self._alone()
         self.plan = self._sequence(self.body.parts)
         self._mark_last(self.plan)
         self._jumps(self.plan, inside=False)
@@ -77,7 +90,7 @@ class Kernel(Values):
         """Innermost loops without barriers of a form that is worth a loop over threads in each of
         their steps: a CPU executes these as vectors."""
         for p in node.parts:
-            if self.holds_barrier(p):
+            if self.divided(p):
                 yield from self._candidates(p)
             elif p.kind == "for" and self._simple(p.parts[1]):
                 yield p
@@ -94,9 +107,9 @@ class Kernel(Values):
             and all(not d.marks[0] < d.marks[1] for p in parts for d in p.declared)
         )
 
-    def _sequence(self, statements: list[Node]) -> list[Region | Once | Around]:
+    def _sequence(self, statements: list[Node]) -> Plan:
         """What the statements of a body become."""
-        made: list[Region | Once | Around] = []
+        made: Plan = []
         region = Region()
 
         def close() -> None:
@@ -108,6 +121,10 @@ class Kernel(Values):
         for p in statements:
             if p.kind == "barrier":
                 close()
+            elif p.kind == "meet":
+                close()
+                if p in self.brought:
+                    made.append(Meeting(self.brought[p], self._lonely(p)))
             elif p.kind == "empty" or self._anew(p):
                 continue
             elif self.around(p):
@@ -124,6 +141,66 @@ class Kernel(Values):
                 region.ends |= any(t.text == "return" for t in self.tokens(p))
         close()
         return made
+
+    # ---- lanes that are elsewhere
+
+    def _alone(self) -> None:
+        """Lanes that a condition keeps from an operation of their warp must not meet others in
+        another operation before the block's next barrier: these might be counted as one."""
+        for node, v in self.asked.items():
+            if v.uniform or not self._joins(node):
+                continue
+            if node.kind == "if" and len(node.parts) > 1 and all(map(self._joins, node.parts)):
+                raise Refused("operations of a warp in both branches of a condition")
+            if self._next_after(node) == "meet":
+                raise Refused("operations of a warp behind others, under a condition of threads")
+
+    def _joins(self, node: Node) -> bool:
+        """Whether lanes wait for each other in a statement."""
+        return any(self._waits(n) for n in node.walk())
+
+    def _waits(self, node: Node) -> bool:
+        """Whether a statement is a meeting in which lanes wait for others."""
+        v = self.brought.get(node)
+        if v is None or v.of is None:
+            return False
+        return all(t.text != "bring_activemask" for t in self.all[slice(*v.of.value)])
+
+    def _lonely(self, node: Node) -> bool:
+        """Whether lanes that the conditions around a meeting exclude meet nobody later."""
+        return all(self._next_after(n) == "end" for n in self.conditions(node))
+
+    def _next_after(self, node: Node) -> str:
+        """Where threads that skip a statement meet others: at a barrier, or an operation of a warp
+        (meet), or nowhere until their end."""
+        start = node
+        for outer in reversed(self._around_it[node]):
+            if outer.kind == "block":
+                at = next(i for i, p in enumerate(outer.parts) if p is node)
+                if (found := self._first_of(outer.parts[at + 1 :])) != "end":
+                    return found
+            # who has left a loop of threads does not come back
+            left = start in self.asked and self.asked.get(outer) is self.asked[start]
+            if outer.kind in ("for", "while", "do") and not left:
+                body = outer.parts[0 if outer.kind == "do" else -1]
+                if (found := self._first_of([body])) != "end":
+                    return found
+            node = outer
+        return "end"
+
+    def _first_of(self, statements: list[Node]) -> str:
+        """Which kind of meeting may come first in statements."""
+        for p in statements:
+            if p.kind == "barrier":
+                return "barrier"
+            if self._waits(p):
+                return "meet"
+            if p.kind == "block":
+                if (found := self._first_of(p.parts)) != "end":
+                    return found
+            elif self._joins(p):
+                return "meet"
+        return "end"
 
     def _anew(self, node: Node) -> bool:
         return bool(node.declared) and all(self.named[d.name].again for d in node.declared)
@@ -147,11 +224,11 @@ class Kernel(Values):
                 return False
         return not any(w is node for v in region.names for w in v.writes)
 
-    def _mark_last(self, plan: list[Region | Once | Around]) -> None:
+    def _mark_last(self, plan: Plan) -> None:
         if plan and isinstance(plan[-1], Region):
             plan[-1].last = True
 
-    def regions(self, plan: Iterable[Region | Once | Around] | None = None) -> Iterator[Region]:
+    def regions(self, plan: Plan | None = None) -> Iterator[Region]:
         for p in self.plan if plan is None else plan:
             if isinstance(p, Region):
                 yield p
@@ -159,7 +236,7 @@ class Kernel(Values):
                 for part in p.parts:
                     yield from self.regions(part)
 
-    def _jumps(self, plan: Iterable[Region | Once | Around], inside: bool) -> None:
+    def _jumps(self, plan: Plan, inside: bool) -> None:
         """Refuse jumps of single threads out of what the block does together."""
         for p in plan:
             if isinstance(p, Region):

@@ -13,14 +13,13 @@ if (const auto *kw_loops = kw_block_in_loops()) {  // else: each thread executes
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Callable
 
 from ..tokens import closing
 from .code import INDEX
 from .facts import is_mark
 from .names import Variable
-from .regions import Around, Kernel, Once, Region
+from .regions import Around, Kernel, Meeting, Once, Plan, Region
 from .tree import Declarator, Node, Refused
 
 _NOT_OF_THE_TYPE = frozenset({"const", "constexpr", "register", "__restrict__", "__restrict"})
@@ -36,6 +35,7 @@ class Writer:
         self.returns = any(r.ends and not r.last for r in kernel.regions())
         self.aliases = {v for v in kernel.variables if v.again and self._is_alias(v)}
         self.count = 0
+        self.under: list[str] = []  # conditions of single threads around what is written
 
     def write(self) -> str:
         self.made.append(" if (const auto *kw_loops = kw_block_in_loops()) { KW_BLOCK")
@@ -43,7 +43,8 @@ class Writer:
             self.made.append("kw::loops::Ended kw_ended(kw_count);")
         for v in self.kernel.parameters:
             if v.stored and v.regions:
-                self._room(v, f"decltype({v.name})")
+                # of a pointer, the type without __restrict__
+                self._room(v, f"decltype({v.name}{' + 0' if v.points else ''})")
                 self.made.append(f"KW_EACH_THREAD {{ KW_LANE {self.rooms[v]}[kw_t] = {v.name}; }}")
         self._sequence(self.kernel.plan)
         self.made.append("return; }")
@@ -71,19 +72,53 @@ class Writer:
 
     # ---- the block
 
-    def _sequence(self, plan: list[Region | Once | Around]) -> None:
+    def _sequence(self, plan: Plan) -> None:
         for p in plan:
             if isinstance(p, Region):
                 self._region(p)
+            elif isinstance(p, Meeting):
+                self._meeting(p)
             elif isinstance(p, Once):
                 self.made += [self._line(p.node.first), self._slice(p.node.first, p.node.last + 1)]
             else:
                 self._around(p)
 
+    def _meeting(self, m: Meeting) -> None:
+        alive = "!kw_ended[kw_t]" if self.returns else ""
+        # a condition's variable has no value in threads that were not asked: _there asks in order
+        there = self._there() if self.under else ""
+        made = [self.rooms[m.brought], "kw_count", _where(there), _where(alive)]
+        self.made.append(f"kw::loops::meet({', '.join(made)}, {'true' if m.last else 'false'});")
+
+    def _there(self, *more: str) -> str:
+        """The condition under which the present thread is here, and conditions of its own."""
+        own = ["!kw_ended[kw_t]"] if self.returns else []
+        return " && ".join([*own, *self.under, *more]) or "true"
+
+    def _any(self, *more: str) -> str:
+        holds = self._there(*more)
+        return f"kw::loops::any(kw_count, [&](size_t kw_t) {{ return {holds}; }})"
+
+    def _divided(self, a: Around, v: Variable) -> None:
+        """A condition of single threads: its parts for those for which it holds, or does not."""
+        for i, part in enumerate(a.parts):
+            condition = f"{'!' if i else ''}{self.rooms[v]}[kw_t]"
+            self.made.append(f"if ({self._any(condition)}) {{")
+            self.under.append(condition)
+            self._sequence(part)
+            self.under.pop()
+            self.made.append("}")
+
     def _around(self, a: Around) -> None:
         node = a.node
+        asked = self.kernel.asked.get(node)
+        if asked is not None and not asked.uniform and node.kind == "if":
+            self._divided(a, asked)
+            return
         self.made.append(self._line(node.first))
         heads = [self._slice(*h) for h in node.head]
+        if asked is not None and node.kind == "do":
+            heads = [asked.name if asked.uniform else self._any(f"{self.rooms[asked]}[kw_t]")]
         if node.kind == "for":
             start = node.parts[0]
             init = self._slice(start.first, start.last + 1)
@@ -112,7 +147,7 @@ class Writer:
         d = v.of
         assert d is not None
         words = [t.text for t in self.all[slice(*d.type_)]]
-        if "auto" in words:
+        if "auto" in words or "decltype" in words:
             return self._deduced(v)
         left = [w for w in words if w not in _NOT_OF_THE_TYPE]
         marks = [t.text for t in self.all[slice(*d.marks)] if t.text not in _NOT_OF_THE_TYPE]
@@ -139,7 +174,13 @@ class Writer:
         text = [t for n in sorted(needed, key=lambda n: n.first) for t in needed[n]]
         name = f"kw_type{len(self.rooms)}"
         rooms = [m for m in made if m != made[-1]]
-        self.made += [f"const auto {name} = [&] {{", *rooms, *text, made[-1], "};"]
+        self.made += [
+            f"const auto {name} = [&] {{ const size_t kw_t = 0;",
+            *rooms,
+            *text,
+            made[-1],
+            "};",
+        ]
         return f"std::decay_t<decltype({name}())>"
 
     def _slice_of(self, node: Node) -> str:
@@ -170,8 +211,8 @@ class Writer:
         else:
             made.append("{ KW_EACH_THREAD {")
         made.append("KW_LANE")
-        if self.returns:
-            made.append("if (kw_ended[kw_t]) continue;")
+        if self.returns or self.under:
+            made.append(f"if (!({self._there()})) continue;")
         if identified:
             made.append("KW_PRESENT")
         if long_:
@@ -323,6 +364,13 @@ class Writer:
         return end if end and self.kernel.known(i, end) else None
 
 
+def _where(holds: str) -> str:
+    """Those threads for which a condition holds."""
+    if not holds:
+        return "kw::loops::All{}"
+    return f"kw::loops::Where{{[&](size_t kw_t) {{ return {holds}; }}}}"
+
+
 def _place(v: Variable) -> int:
     return v.node.first if v.node else -1
 
@@ -330,12 +378,3 @@ def _place(v: Variable) -> int:
 def _referred(v: Variable) -> bool:
     """Whether code uses a variable where it is stored, not a copy of it."""
     return v.array or v.taken
-
-
-def lines(text: str) -> Callable[[int], int]:
-    """The line of a place in a text."""
-    starts = [0]
-    for i, c in enumerate(text):
-        if c == "\n":
-            starts.append(i + 1)
-    return lambda at: bisect_right(starts, at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Set
+from functools import cached_property
 from re import Pattern
 
 from ..tokens import split
@@ -12,6 +13,14 @@ from .names import HOISTED, Names, Variable, binary, changes
 from .tree import Declarator, Node, Refused
 
 _TOLD = frozenset({"blockIdx", "blockDim", "gridDim", "warpSize", "true", "false", "nullptr"})
+
+
+class Divergent(Exception):
+    """Statements in which lanes meet under conditions that single threads decide."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        super().__init__()
+        self.nodes = nodes
 
 
 class Values(Names):
@@ -29,17 +38,59 @@ class Values(Names):
             changed = False
             for v in self.variables:
                 counts = v.uniform and v.kind in ("local", "parameter")
-                if counts and not all(self.once(w) for w in v.writes):
+                if counts and not all(self.once(w) and self._as_declared(v, w) for w in v.writes):
                     v.uniform, changed = False, True
         wrong = {n for n in self.body.walk() if n in self.apart and not self._head_is_uniform(n)}
         if wrong:
             return wrong
+        left: list[Node] = []
         for node in self.body.walk():
-            hoisted = node is not self.body and self.holds_barrier(node) and node.kind in HOISTED
+            hoisted = node is not self.body and self.divided(node) and node.kind in HOISTED
             if hoisted and not self._head_is_uniform(node):
-                raise Refused(f"a barrier under a condition of the threads ({node.kind})")
+                if self.holds_barrier(node):
+                    raise Refused(f"a barrier under a condition of the threads ({node.kind})")
+                if node not in self.asked:
+                    left.append(node)
+        if left:
+            raise Divergent(left)
         self._again()
         return self._slow()
+
+    def conditions(self, node: Node) -> list[Node]:
+        """The conditions of single threads around a statement, the outermost first."""
+        return [
+            n
+            for n in self._around_it[node]
+            if n.kind == "if" and n in self.asked and not self.asked[n].uniform
+        ]
+
+    def _as_declared(self, v: Variable, write: Node) -> bool:
+        """Whether a variable is assigned to under the conditions under which it is declared."""
+        own = self.conditions(v.node) if v.node is not None else []
+        return self.conditions(write) == own
+
+    @cached_property
+    def _around_it(self) -> dict[Node, list[Node]]:
+        found: dict[Node, list[Node]] = {}
+
+        def walk(node: Node, outer: list[Node]) -> None:
+            found[node] = outer
+            for p in node.parts:
+                walk(p, [*outer, node])
+
+        walk(self.body, [])
+        return found
+
+    def _stays_inside(self, node: Node) -> bool:
+        """Whether a jump of all threads ends no condition of single threads around it."""
+        outer = self._around_it[node]
+        conditions = self.conditions(node)
+        if not conditions:
+            return True
+        if any(self.all[i].text == "return" for i in range(node.first, node.last)):
+            return False
+        inner = outer[outer.index(conditions[-1]) + 1 :]
+        return any(n.kind in ("for", "while", "do") for n in inner)
 
     def _slow(self) -> set[Node]:
         """Hoisted loops that use arrays of the threads, which do not become vectors."""
@@ -79,8 +130,10 @@ class Values(Names):
             return self._assigns(node.first, node.last)
         if node.kind == "if":
             only = len(node.parts) == 1 and node.parts[0].jumps
-            return only and self._is_uniform(*node.head[0])
-        return node.kind in ("type", "jump", "empty")
+            return only and self._is_uniform(*node.head[0]) and self._stays_inside(node)
+        if node.kind == "jump":
+            return self._stays_inside(node)
+        return node.kind in ("type", "empty")
 
     def _at_block_level(self, node: Node) -> bool:
         if not hasattr(self, "_level") or self._level[0] != frozenset(self.apart):
@@ -132,6 +185,8 @@ class Values(Names):
     def _is_uniform(self, a: int, b: int) -> bool:
         """Whether an expression has the same value for all threads, and changes nothing. What it
         reads from memory is the same, because a difference would be a race."""
+        if self.all[a].text == "KwAny":
+            return True
         return self._expression(a, b, UNIFORM, frozenset(), lambda v: v.uniform)
 
     def _expression(
@@ -171,7 +226,7 @@ class Values(Names):
 
     def _again(self) -> None:
         for v in self.variables:
-            if v.uniform or v.kind != "local" or v.array or v.taken:
+            if v.uniform or v.kind != "local" or v.array or v.taken or v in self.asked.values():
                 continue
             if self._reference(v) or self._made(v):
                 continue

@@ -44,9 +44,7 @@ def fits_split(gpu, q, k_cache, v_cache, **others):
     """As `fits`, of 16-bit elements."""
     if q.dtype == torch.float32:
         return "q: tensor cores have no float32"
-    if k_cache.shape[2] >= 2**31 - 2**16:
-        return f"k_cache: {k_cache.shape[2]} positions do not fit an int32"
-    why = _split_keys.unfit((k_cache, v_cache), 2)
+    why = _split_keys.unfit((k_cache, v_cache), 2, k_cache.shape[2])
     return why or fits(gpu, q=q, k_cache=k_cache, v_cache=v_cache, **others)
 
 

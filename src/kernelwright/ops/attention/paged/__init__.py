@@ -87,7 +87,7 @@ def paged_attention(
         (B, H, Ev) in the query's dtype; zeros for a sequence without tokens.
 
     Raises:
-        TypeError: a dtype is none of these.
+        TypeError: a dtype is not supported.
         ValueError: shapes do not agree, or the query requires a gradient.
 
     Source: Kwon et al., arXiv:2309.06180.
@@ -102,7 +102,7 @@ def paged_attention(
     if key_cache.shape[3] != d:
         raise ValueError(f"key_cache: has heads of {key_cache.shape[3]} elements, query of {d}")
     if key_cache.shape[2] == 0 or h % key_cache.shape[2]:
-        raise ValueError(f"key_cache: {key_cache.shape[2]} heads are no divisor of query's {h}")
+        raise ValueError(f"key_cache: {key_cache.shape[2]} heads do not divide query's {h}")
     for name, t, dims in (("block_tables", block_tables, 2), ("seq_lens", seq_lens, 1)):
         arguments.tensor(name, t)
         if t.dtype != torch.int32:
@@ -137,7 +137,7 @@ def reshape_and_cache(
             the range of its dtype.
 
     Raises:
-        TypeError: a dtype is none of these.
+        TypeError: a dtype is not supported.
         ValueError: shapes do not agree.
 
     Source: Kwon et al., Efficient Memory Management for Large Language Model Serving with

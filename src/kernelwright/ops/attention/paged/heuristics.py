@@ -45,7 +45,7 @@ def fits_split(gpu, q, k, v, table, lengths, **scales):
         return why
     if k.shape[1] % 16:
         return f"k: pages of {k.shape[1]} tokens are not whole tiles of 16"
-    if why := _split_keys.unfit((k, v), 1):
+    if why := _split_keys.unfit((k, v), 1, table.shape[1] * k.shape[1]):
         return why
     tensors = {"q": q, "k": k, "v": v}
     for name, t in tensors.items():

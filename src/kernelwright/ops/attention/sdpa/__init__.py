@@ -201,7 +201,7 @@ def _leading(query, key, value, grouped: bool) -> tuple[tuple[int, ...], int]:
     for name, t in (("key", key), ("value", value)):
         own = _heads(t)
         if grouped and (own == 0 or heads % own) and heads:
-            raise ValueError(f"{name}: {own} heads are no divisor of the query's {heads}")
+            raise ValueError(f"{name}: {own} heads do not divide the query's {heads}")
         if not grouped and own != heads and own != 1:
             if heads != 1:
                 raise ValueError(

@@ -109,7 +109,7 @@ def attention_varlen(
     if value.shape[:2] != key.shape[:2]:
         raise ValueError(f"value: {tuple(value.shape[:2])} is not key's {tuple(key.shape[:2])}")
     if key.shape[1] == 0 or heads % key.shape[1]:
-        raise ValueError(f"key: {key.shape[1]} heads are no divisor of the query's {heads}")
+        raise ValueError(f"key: {key.shape[1]} heads do not divide the query's {heads}")
     _check_ends(cu_seqlens_q, cu_seqlens_k)
     for name, n in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k)):
         if n < 0:

@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(BLOCK)
     const int end = (stop - 1) / PIECE;
 #pragma unroll 4
     for (int piece = start / PIECE; piece <= end; ++piece) {
-      const int side = start > piece * PIECE;  // it begins inside its first piece
+      const int side = start > piece * PIECE;  // the run begins inside its first piece
       const float *from = partials + ((piece * 2ll + side) * vectors + at.vector) * VEC;
 #pragma unroll
       for (int j = 0; j < VEC; j += W) {

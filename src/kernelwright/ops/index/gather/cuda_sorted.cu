@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(BLOCK)
     add_rows<UNROLL, T, 1>(src, 1, pairs, start, stop, acc);
   } else {
     for (int piece = start / PIECE; piece <= (stop - 1) / PIECE; ++piece)
-      acc[0] += partials[piece * 2ll + (start > piece * PIECE)];  // 1: it begins inside it
+      acc[0] += partials[piece * 2ll + (start > piece * PIECE)];  // 1: begins inside it
   }
   y[i] = start == stop ? own : kw::from_float<T>(kw::to_float(own) + acc[0]);
 }

@@ -85,7 +85,8 @@ def linear_cross_entropy(
         product runs in its dtype, as PyTorch's linear does.
 
     Raises:
-        As `cross_entropy`; TypeError and ValueError where dtypes and shapes do not agree.
+        TypeError: as in `cross_entropy`, or an argument has another dtype than the input.
+        ValueError: as in `cross_entropy`, or shapes do not agree.
     """
     arguments.floating("input", input)
     _options.not_jagged(input)

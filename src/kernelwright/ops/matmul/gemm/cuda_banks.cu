@@ -9,7 +9,6 @@
 // each store of a one pass instead of two.
 // Limit: latency. Between two barriers a block either copies or multiplies, and a copy takes
 // hundreds of cycles until its first use.
-// of cycles away from its first use.
 #include "kw/vec.cuh"
 
 using Four = kw::Vec<float, 4>;

@@ -6,7 +6,7 @@
 // elements along k, instead of four pieces of 4 bytes, in the same order for both operands.
 // Traffic: a matrix once per 64 rows of its group, a row once per 64 columns, mostly from L2.
 // Compared with a loop over groups: one launch, and no group waits for another to end.
-// Limit: mma.sync, and small tiles, for which shared memory is read often.
+// Limit: mma.sync, and small tiles, with one read of shared memory per 16 multiply-adds.
 #include "../gemm/mma.cuh"
 #include "kw/async.cuh"
 

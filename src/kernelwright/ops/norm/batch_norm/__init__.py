@@ -172,7 +172,7 @@ def checked(input: torch.Tensor, **of_channels: torch.Tensor | None) -> None:
 
 
 def update(running_mean, running_var, mean, var, momentum: float | torch.Tensor) -> None:
-    """running = (1 - momentum) running + momentum new, in place, of those that are given."""
+    """running = (1 - momentum) running + momentum new, in place, for those that are given."""
     pairs = [(r, t.detach()) for r, t in ((running_mean, mean), (running_var, var))
              if r is not None]  # fmt: skip
     with torch.no_grad():

@@ -5,7 +5,6 @@
 // Traffic: gy and x read once, gx written once, and a row of float32 sums per block.
 // Compared with `cuda_channels_split`: one read of each operand instead of two.
 // Limit: two tensors in the shared memory of sixteen multiprocessors.
-// Limit: two tensors in the shared memory of sixteen multiprocessors.
 #include "kw/cluster.cuh"
 #include "kw/launch.cuh"
 #include "room.cuh"

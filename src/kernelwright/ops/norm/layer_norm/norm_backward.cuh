@@ -34,8 +34,8 @@ struct Sums {
 // ROWS rows in flight for a team of TEAM threads; a block has THREADS / TEAM teams. cp.async copies
 // the next rows while these are computed: a thread's elements go to shared memory slots that only
 // this thread uses, so no barrier is needed, and a slot is refilled as soon as the thread has read
-// it. Weights are floats with their offset: in registers where the block is one team with few
-// columns per thread, else in shared memory behind the slots, once for all teams.
+// it. Weights are floats with their offset: in registers if the block is one team with few columns
+// per thread, else in shared memory after the slots, once for all teams.
 template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct Flight {
   using T = typename N::T;
   using V = Vec<T, VEC>;

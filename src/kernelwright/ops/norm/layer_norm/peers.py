@@ -1,4 +1,4 @@
-"""The norms in other libraries: Liger's Triton kernels. Imported only to time them."""
+"""Norms of another library: Liger's Triton kernels. Imported only to time them."""
 
 from __future__ import annotations
 

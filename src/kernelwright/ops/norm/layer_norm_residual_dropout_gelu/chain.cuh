@@ -14,7 +14,7 @@ template <typename T_, typename W_, Draw DRAW, bool TANH> struct Chain {
   static constexpr bool kTanh = TANH;
 };
 
-// Weight and bias of a piece's columns; 1 and 0 where they are missing. (Adding -0 leaves every
+// Weight and bias of a piece's columns; 1 and 0 if they are missing. (Adding -0 leaves every
 // float unchanged, so the compiler removes the addition.)
 template <typename W, int N>
 __device__ __forceinline__ void piece_parameters(const W *w, const W *b, int given, int col,

@@ -1,4 +1,4 @@
-"""dropout in PyTorch. `F.dropout` takes no seed, so the same mask is made of integer kernels."""
+"""dropout in PyTorch. `F.dropout` takes no seed, so integer kernels compute the same mask."""
 
 import torch
 

@@ -142,13 +142,13 @@ def bernoulli(
             GPU, numbers below 0 and NaN give 0, numbers above 1 give 1.
         p: one probability in place of the input's.
         generator: of the input's device; by default PyTorch's.
-        out: a tensor of the result's shape, or an empty one, that the result is copied to.
+        out: a tensor of the result's shape, or an empty one, to which the result is copied.
 
     Returns:
         A contiguous tensor.
 
     Raises:
-        TypeError: input is no tensor.
+        TypeError: input is not a tensor.
         ValueError: p is not a probability, or generator is of another kind of device.
     """
     arguments.tensor("input", input)

@@ -199,7 +199,7 @@ def cumprod(
         A tensor of the input's shape; `out` if it is given.
 
     Raises:
-        TypeError: input is no tensor.
+        TypeError: input is not a tensor.
         IndexError: dim is out of range.
     """
     input, dim = _scanned(input, dim, dtype)

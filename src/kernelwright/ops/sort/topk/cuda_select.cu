@@ -8,7 +8,6 @@
 // Compared with `cuda_sorted`: rows of any length; all other elements cost one comparison each.
 // Limit: DRAM bandwidth. In ascending rows every element is a candidate, and selections are
 // frequent.
-// from again and again.
 #include <kw/radix.cuh>
 #include <kw/vec.cuh>
 

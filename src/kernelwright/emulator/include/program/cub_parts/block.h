@@ -1,4 +1,4 @@
-// Reductions and scans of a block: of each warp by shuffles, then of the warps' results.
+// Reductions and scans of a block: of each warp by shuffles, then of the results of the warps.
 #pragma once
 
 namespace cub {
@@ -10,7 +10,7 @@ enum BlockReduceAlgorithm {
 };
 enum BlockScanAlgorithm { BLOCK_SCAN_RAKING, BLOCK_SCAN_RAKING_MEMOIZE, BLOCK_SCAN_WARP_SCANS };
 
-// Shared memory of a collective that is given none.
+// Shared memory for a collective to which none is passed.
 template <typename Storage> __forceinline__ Storage &KwPrivate() {
   __shared__ Storage storage;
   return storage;
@@ -84,12 +84,12 @@ class BlockScan {
     T total;
     ExclusiveScan(x, to, initial, op, total);
   }
-  // Thread 0 gets no value: there is nothing before it.
+  // Thread 0 gets no value, because nothing precedes it.
   template <typename Op> __forceinline__ void ExclusiveScan(T x, T &to, Op op) {
     T total;
     scan(x, op, to, total);
   }
-  // A functor of the first warp turns the block's total into what stands before the block.
+  // A functor that the first warp calls converts the block's total to the prefix of the block.
   template <typename Op, typename Prefix,
             typename = decltype(std::declval<Prefix &>()(std::declval<T>()))>
   __forceinline__ void ExclusiveScan(T x, T &to, Op op, Prefix &prefix) {
@@ -122,7 +122,7 @@ class BlockScan {
     InclusiveScan(x, to, cub::Sum(), prefix);
   }
 
-  // ---- of N items of each thread
+  // ---- N items per thread
 
   template <int N, typename Op, typename... More>
   __forceinline__ void ExclusiveScan(T (&in)[N], T (&to)[N], T initial, Op op, More &...more) {
@@ -177,7 +177,7 @@ class BlockScan {
       sum = sum + own;
     }
   }
-  // What stands before this thread, if anything, and the sum of all.
+  // The result of the threads before this one, if any, and the sum of all.
   template <typename Op> __forceinline__ bool scan(T x, Op op, T &before, T &total) {
     const int thread = KwThread(), warp = thread / 32, lane = thread % 32;
     typename WarpScan<T>::TempStorage none;

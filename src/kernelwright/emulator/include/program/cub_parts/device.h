@@ -1,4 +1,4 @@
-// Device-wide functions. The first call, without memory, asks how much is needed.
+// Device-wide functions. The first call, without memory, returns the number of bytes needed.
 #pragma once
 
 namespace cub {
@@ -6,7 +6,7 @@ namespace cub {
 template <typename Out> void KwWrote(Out to, size_t n) {
   if constexpr (std::is_pointer_v<Out>) kw::program::wrote(to, n * sizeof(*to));
 }
-// Whether a call only asks.
+// Whether a call only requests the number of bytes.
 inline bool KwAsks(void *memory, size_t &bytes) {
   if (!memory) bytes = 1;
   return !memory;
@@ -132,7 +132,7 @@ struct DeviceScan {
                                   cudaStream_t = nullptr, bool = false) {
     return InclusiveScan(m, bytes, in, out, cub::Sum(), n);
   }
-  // Of each run of equal keys.
+  // For each run of equal keys.
   template <typename Keys, typename In, typename Out, typename Op>
   static cudaError_t InclusiveScanByKey(void *m, size_t &bytes, Keys keys, In in, Out out, Op op,
                                         long long n) {
@@ -218,7 +218,7 @@ struct DevicePartition {
     return parted(m, bytes, in, out, count, n, [&](long long i) { return bool(flags[i]); });
   }
 
- private:  // those that are not chosen follow in reverse
+ private:  // items that are not selected follow in reverse order
   template <typename In, typename Out, typename Count, typename F>
   static cudaError_t parted(void *m, size_t &bytes, In in, Out out, Count count, long long n, F f) {
     if (KwAsks(m, bytes)) return cudaSuccess;

@@ -1,5 +1,5 @@
-// Loads, stores and other arrangements of a block's items: blocked (each thread has neighbours) and
-// striped (neighbours are in neighbouring threads).
+// Loads, stores and other arrangements of a block's items: blocked (a thread has adjacent items)
+// and striped (adjacent items are in adjacent threads).
 #pragma once
 
 namespace cub {

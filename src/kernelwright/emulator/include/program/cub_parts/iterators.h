@@ -1,11 +1,11 @@
-// Iterators over what is computed when it is read.
+// Iterators over values that are computed when they are read.
 #pragma once
 
 namespace cub {
 
 template <typename T> using KwValue = std::decay_t<decltype(*std::declval<T>())>;
 
-// An iterator that gives get(i) for its i-th element.
+// An iterator whose i-th element is get(i).
 template <typename Own, typename T> struct KwIterator {
   using value_type = T;
   using difference_type = std::ptrdiff_t;

@@ -1,9 +1,9 @@
-// Of a block's items: flags where neighbours differ, differences of neighbours, histograms.
+// For a block's items: flags where neighbours differ, differences of neighbours, histograms.
 #pragma once
 
 namespace cub {
 
-// The last (`back`: the first) items of all threads, for the thread beside each.
+// The last (`back`: the first) item of every thread, for the adjacent thread.
 template <typename T, int X, int Y = 1, int Z = 1, int = 0> class BlockDiscontinuity {
   static constexpr int kThreads = X * Y * Z;
 
@@ -14,7 +14,7 @@ template <typename T, int X, int Y = 1, int Z = 1, int = 0> class BlockDiscontin
   __forceinline__ BlockDiscontinuity() : s_(KwPrivate<TempStorage>()) {}
   __forceinline__ BlockDiscontinuity(TempStorage &s) : s_(s) {}
 
-  // The first item has no predecessor unless it is given: its flag is 1.
+  // The first item has no predecessor, unless one is given: its flag is 1.
   template <int N, typename Flag, typename Op>
   __forceinline__ void FlagHeads(Flag (&flags)[N], T (&items)[N], Op differs) {
     const T before = left(items[N - 1], T());
@@ -73,7 +73,7 @@ template <typename T, int X, int Y = 1, int Z = 1, int = 0> class BlockAdjacentD
   __forceinline__ BlockAdjacentDifference() : s_(KwPrivate<TempStorage>()) {}
   __forceinline__ BlockAdjacentDifference(TempStorage &s) : s_(s) {}
 
-  // The first item (of SubtractRight: the last) has no neighbour and stays as it is.
+  // The first item (the last for SubtractRight) has no neighbour and is not changed.
   template <int N, typename Out, typename Op>
   __forceinline__ void SubtractLeft(T (&items)[N], Out (&to)[N], Op difference) {
     s_.of[KwThread()] = items[N - 1];

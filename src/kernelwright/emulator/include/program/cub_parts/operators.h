@@ -1,4 +1,4 @@
-// Operators, pairs of keys and values, memory that collectives share.
+// Operators, pairs of keys and values, shared memory of collectives.
 #pragma once
 
 namespace cub {
@@ -39,7 +39,7 @@ template <typename Key_, typename Value_> struct KeyValuePair {
   Key key;
   Value value;
 };
-// Of equal values, the one with the smaller key.
+// If values are equal, the one with the smaller key.
 struct ArgMax {
   template <typename P> __forceinline__ P operator()(const P &a, const P &b) const {
     return b.value > a.value || (b.value == a.value && b.key < a.key) ? b : a;
@@ -60,7 +60,7 @@ template <typename T> struct DoubleBuffer {
   T *Alternate() { return d_buffers[selector ^ 1]; }
 };
 
-// Memory for numbers of a type that may have a constructor: in shared memory none runs.
+// Memory for values of a type that may have a constructor, which is not called in shared memory.
 template <typename T, int N> struct KwRaw {
   alignas(T) unsigned char bytes[sizeof(T) * (N > 0 ? N : 1)];
   __forceinline__ T &operator[](int i) { return reinterpret_cast<T *>(bytes)[i]; }

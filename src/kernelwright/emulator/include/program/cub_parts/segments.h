@@ -38,7 +38,7 @@ struct DeviceMergeSort {
   }
 };
 
-// Each segment by a sort of its own. Elements outside of all segments are not written.
+// Each segment is sorted separately. Elements outside all segments are not written.
 #define KW_SEGMENTS(name, DESCENDING, ...)                                                        \
   template <typename K, typename Begin, typename End>                                             \
   static cudaError_t name##Keys##__VA_ARGS__(                                                     \

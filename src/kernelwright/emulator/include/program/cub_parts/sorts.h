@@ -1,4 +1,4 @@
-// Sorts, stable: of a block's items and of arrays.
+// Stable sorts of a block's items and of arrays.
 #pragma once
 #include <limits>
 
@@ -17,7 +17,7 @@ template <typename K> KW_UNSEEN inline std::uint64_t KwRank(const K &key, int fi
   return u >> first;
 }
 
-// Sorts `n` keys by some of their bits, and values with them if there are any.
+// Sorts `n` keys by some of their bits, together with their values if there are any.
 template <bool DESCENDING, typename K, typename V>
 void KwSort(const K *keys, K *sorted, const V *values, V *moved, long long n, int first, int last) {
   std::vector<long long> order(n);
@@ -123,7 +123,7 @@ class BlockRadixSort {
       s_.values[thread * N + i] = values ? (*values)[i] : V();
     }
     __syncthreads();
-    // one pass for each bit: what has a 0 keeps its order, before what has a 1
+    // one pass per bit: items with a 0 come before items with a 1; the order within each is kept
     for (int bit = first; bit < last; ++bit) {
       K own[N];
       V its[N];

@@ -3,7 +3,7 @@
 
 namespace cub {
 
-// Lanes of a part of a warp.
+// The lanes of a part of a warp.
 template <int WIDTH> struct KwLanes {
   static_assert(WIDTH >= 1 && WIDTH <= 32, "a logical warp has 1 to 32 lanes");
   static __forceinline__ int lane() { return KwThread() % 32 % WIDTH; }
@@ -12,7 +12,7 @@ template <int WIDTH> struct KwLanes {
     const int first = KwThread() % 32 / WIDTH * WIDTH;
     return static_cast<unsigned>(((1ull << WIDTH) - 1) << first);
   }
-  // The value of a lane of the part, whatever WIDTH is.
+  // The value of a lane of the part, for any WIDTH.
   template <typename T> static __forceinline__ T at(const T &x, int lane) {
     return __shfl_sync(mask(), x, KwThread() % 32 / WIDTH * WIDTH + lane, 32);
   }
@@ -37,7 +37,7 @@ template <typename T, int WIDTH = 32, int = 0> class WarpReduce {
     return x;
   }
   __forceinline__ T Sum(T x, int valid = WIDTH) { return Reduce(x, cub::Sum(), valid); }
-  // Segments begin at lanes with a flag; the first lane of each gets its result.
+  // A segment begins at each lane with a flag; the first lane of a segment gets its result.
   template <typename F, typename Op> __forceinline__ T HeadSegmentedReduce(T x, F flag, Op op) {
     const unsigned heads = __ballot_sync(Lanes::mask(), flag) >> (KwThread() % 32 / WIDTH * WIDTH);
     const int lane = Lanes::lane();
@@ -74,7 +74,7 @@ template <typename T, int WIDTH = 32, int = 0> class WarpScan {
     InclusiveScan(x, to, op);
     total = Lanes::at(to, WIDTH - 1);
   }
-  // Lane 0 gets no value: there is nothing before it.
+  // Lane 0 gets no value, because nothing precedes it.
   template <typename Op> __forceinline__ void ExclusiveScan(T x, T &to, Op op) {
     T all;
     InclusiveScan(x, all, op);

@@ -1,8 +1,8 @@
 // NVIDIA's types and declarations of the host API, as a host compiler reads them, and declarations
-// that programs still use but CUDA 13 has removed.
+// that CUDA 13 has removed but programs still use.
 #pragma once
 
-// NVIDIA's host_defines.h and vector_types.h: the emulator has its own of both
+// NVIDIA's host_defines.h and vector_types.h are excluded: the emulator has its own versions
 #define __HOST_DEFINES_H__
 #define __VECTOR_TYPES_H__
 #define CUDARTAPI
@@ -19,7 +19,7 @@
 #define __no_return__ __attribute__((noreturn))
 #define __inline__ inline
 
-// CUDA 13 has four long numbers with each alignment, too.
+// CUDA 13 also has a type of four long numbers for each alignment.
 #define KW_ALIGNED(name, T)                         \
   struct alignas(16) name##4_16a { T x, y, z, w; }; \
   struct alignas(32) name##4_32a { T x, y, z, w; };
@@ -36,7 +36,7 @@ KW_ALIGNED(double, double)
 #include <library_types.h>
 #undef cudaDeviceProp
 
-// Fields that older toolkits had, too.
+// Fields that older toolkits also had.
 struct cudaDeviceProp : kw_cudaDeviceProp {
   int clockRate, memoryClockRate, deviceOverlap, computeMode, kernelExecTimeoutEnabled;
   int cooperativeMultiDeviceLaunch, singleToDoublePrecisionPerfRatio;

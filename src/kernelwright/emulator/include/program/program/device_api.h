@@ -1,7 +1,7 @@
 // Device functions of older toolkits, and those that only whole programs use.
 #pragma once
 
-// ---- shuffles and votes without a mask: of the lanes that have not ended
+// ---- shuffles and votes without a mask: they apply to the lanes that have not ended
 
 #define KW_LEGACY(name, ...)                                                       \
   template <typename T> KW_BUILT_IN T name(T value, __VA_ARGS__, int width = 32) { \
@@ -16,7 +16,7 @@ KW_BUILT_IN int __any(int predicate) { return __any_sync(0xffffffffu, predicate)
 KW_BUILT_IN int __all(int predicate) { return __all_sync(0xffffffffu, predicate); }
 KW_BUILT_IN unsigned __ballot(int predicate) { return __ballot_sync(0xffffffffu, predicate); }
 
-// ---- atomics on vectors: of their parts, each
+// ---- atomics on vectors: one per element
 
 #define KW_VECTOR_ATOMIC(T)                                                      \
   KW_BUILT_IN T##2 atomicAdd(T##2 * p, T##2 v) {                                 \
@@ -32,7 +32,7 @@ KW_VECTOR_ATOMIC(float)
 // ---- rounding by name; round to nearest is in maths.h
 
 namespace kw::program {
-// x is the exact result rounded to nearest, `lost` what that left out.
+// x is the exact result rounded to nearest, `lost` the rounding error.
 template <typename T> inline T toward(T x, T lost, int direction) {  // -1 down, 0 zero, 1 up
   if (lost == 0 || x != x) return x;
   const int wanted = direction ? direction : x > 0 ? -1 : 1;
@@ -81,7 +81,7 @@ KW_ROUNDED(ru, 1)
 KW_ROUNDED(rd, -1)
 #undef KW_ROUNDED
 
-// ---- four bytes, two 16-bit numbers in a word
+// ---- words with four bytes or two 16-bit numbers
 
 namespace kw::program {
 template <typename T, typename F> inline unsigned each_of(unsigned a, unsigned b, F f) {
@@ -123,7 +123,7 @@ KW_SIMD(4, unsigned char, signed char, 4)
 KW_SIMD(2, unsigned short, short, 2)
 #undef KW_SIMD
 
-// ---- what hides latency or places work on a GPU changes nothing here
+// ---- functions that hide latency or place work on a GPU, without effect here
 
 KW_BUILT_IN void cudaGridDependencySynchronize() {}
 KW_BUILT_IN void cudaTriggerProgrammaticLaunchCompletion() {}

@@ -1,4 +1,4 @@
-// The C++ forms of the host API, and forms that older toolkits had.
+// The C++ functions of the host API, and functions of older toolkits.
 #pragma once
 
 template <typename T> inline cudaError_t cudaMalloc(T **p, size_t bytes) {
@@ -141,7 +141,7 @@ inline cudaError_t cudaOccupancyMaxPotentialBlockSizeVariableSMem(int *grid, int
   return cudaOccupancyMaxPotentialBlockSize(grid, block, kernel, shared(threads), threads);
 }
 
-// ---- properties, and forms of older toolkits
+// ---- properties, and functions of older toolkits
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device);
 cudaError_t cudaChooseDevice(int *device, const cudaDeviceProp *properties);

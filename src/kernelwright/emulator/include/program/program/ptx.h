@@ -57,7 +57,7 @@ template <typename... O> KW_BUILT_IN void run(const Code *code, O... operands) {
     if (o.to) __builtin_memcpy(o.to, &o.value, o.bytes < 8 ? o.bytes : 8);
 }
 
-// A statement: each has a type of `text` of its own.
+// A statement: each one has its own type for `text`.
 template <typename Text, typename... O>
 KW_BUILT_IN void statement(Text text, const char *file, int line, O... operands) {
   static const Code *const code = parsed(text(), file, line);

@@ -18,7 +18,7 @@ inline double e5m2_value(unsigned char bits) {
   if ((bits & 0x7f) > 0x7c) return NAN;
   return (bits & 0x7f) == 0x7c ? (bits & 0x80 ? -INFINITY : INFINITY) : small_value(bits, 2, 15);
 }
-// The nearest, ties to even; what is too large becomes the largest (satfinite).
+// The nearest value, ties to even; values out of range become the largest (satfinite).
 inline unsigned char small_bits(double x, int mantissa, int bias, unsigned char largest) {
   const unsigned char sign = std::signbit(x) ? 0x80 : 0;
   const double a = std::fabs(x);

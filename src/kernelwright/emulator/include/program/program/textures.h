@@ -26,7 +26,7 @@ KW_CHANNEL(char, 1, Signed)
 struct Texel {
   double value[4];
 };
-// One sample. `layer` counts where the object has layers; `dimensions` are those it is read in.
+// One sample. `layer` is used if the object has layers; `dimensions` is the number of coordinates.
 Texel sample(unsigned long long object, int dimensions, double x, double y, double z, bool fetch);
 void *surface_at(unsigned long long object, int x_bytes, int y, int z, unsigned bytes);
 

@@ -16,8 +16,8 @@ struct Shape {
   static constexpr int kD = D_, kDv = DV_, kGroups = GROUPS, kQueries = 8 * GROUPS;
   static constexpr int kWarps = WARPS, kStages = STAGES, kKeys = KEYS, kTiles = KEYS / 16;
   static constexpr int kPairs = Elements::kPairs, kOfWord = 2 * kPairs;
-  static constexpr int kSteps = 2 * kPairs,
-                       kHalves = (GROUPS + 1) / 2;  // of a unit; of mma.sync's rows
+  static constexpr int kSteps = 2 * kPairs;         // along k, of a unit
+  static constexpr int kHalves = (GROUPS + 1) / 2;  // tiles of 16 queries
   // Of a row of keys, a lane of four has units of 16 bytes; of values, a lane of eight.
   static constexpr int kKeyElements = 16 / Elements::kBytes;
   static constexpr int kKeyUnits = (kD + 4 * kKeyElements - 1) / (4 * kKeyElements);

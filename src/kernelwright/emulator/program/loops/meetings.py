@@ -1,0 +1,402 @@
+"""Writes a kernel so that its threads meet in statements of their own.
+
+    x += __shfl_down_sync(~0u, x, 4);
+        becomes auto KwB1 = kw::loops::bring_shfl_down_sync(KwThread, ~0u, x, 4); KwMeet(KwB1);
+        x += KwB1.got();
+    s[t] += s[t + 4];                                     where s is a pointer to volatile
+        becomes auto KwV1 = s[t] + (s[t + 4]); KwFlow(); s[t] = KwV1; KwFlow();
+
+Functions in which threads meet are written in place of their calls. Tiles of a warp become masks.
+What cannot be split is left as it is, and refused later.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ..tokens import Token, closing, split
+from .definitions import code_of
+from .facts import Facts, is_mark
+from .functions import Inliner, call_at
+from .tree import Node, Parser, Refused
+
+#: Operations of a warp for which meetings.h has a function bring_NAME.
+BROUGHT = re.compile(
+    r"__shfl(?:_up|_down|_xor)?(?:_sync)?|__(?:ballot|any|all)(?:_sync)?|__uni_sync|__syncwarp"
+    r"|__match_any_sync|__reduce_\w+_sync|__activemask"
+)
+_OF_A_TILE = {
+    "thread_rank": "kw::loops::tile_rank<{n}>(KwThread)",
+    "size": "unsigned({n})",
+    "num_threads": "unsigned({n})",
+    "meta_group_rank": "unsigned(KwThread / ({n}))",
+    "meta_group_size": "((KwCount + ({n}) - 1) / ({n}))",
+}
+_TILES_MEET = ("shfl", "shfl_up", "shfl_down", "shfl_xor", "any", "all", "ballot")
+_PASSES = 60
+
+Edit = tuple[int, int, str]
+
+
+def applied(text: str, edits: list[Edit]) -> str:
+    """A text with parts replaced; of several insertions at one place, the first comes first."""
+    made, at = [], 0
+    for start, end, other in sorted(edits, key=lambda e: e[:2]):
+        made += [text[at:start], other]
+        at = end
+    return "".join([*made, text[at:]])
+
+
+class Meetings:
+    """One kernel's body.
+
+    Args:
+        volatile: its parameters that are pointers to volatile.
+        parameters: all of them.
+        lines: of the file in which it stands.
+    """
+
+    def __init__(
+        self, facts: Facts, volatile: set[str], parameters: set[str], lines: list[str]
+    ) -> None:
+        self.facts, self.volatile = facts, set(volatile)
+        self.tiles: dict[str, str] = {}  # their sizes
+        self.inliner = Inliner(facts, parameters, self.tiles, lines)
+        self.count = 0
+        self.shared: set[str] = set()  # of functions, declared in the text
+
+    def body(self, text: str) -> str:
+        """The body of the kernel, from { to }.
+
+        Raises:
+            Refused: threads meet in it in a way that is not understood.
+        """
+        for _ in range(_PASSES):
+            text = self._without_volatile(text)
+            self.all, _ = code_of(text)
+            tree, self.text = Parser(self.all).block(0), text
+            if not self.inliner.count:
+                own = (self.all[d.name].text for n in tree.walk() for d in n.declared)
+                self.inliner.declared |= set(own)
+            edits = list(self._tiles(tree)) or list(self._block(tree, True))
+            if not edits:
+                break
+            text = applied(text, edits)
+        else:
+            raise Refused("too many operations of a warp in one statement")
+        self._waits(tree)
+        new = [one for one in self.inliner.shared.values() if one not in self.shared]
+        self.shared |= set(new)
+        if shared := " ".join(new):
+            text = applied(text, [(text.index("{") + 1, text.index("{") + 1, f" {shared}")])
+        return text
+
+    def fresh(self, kind: str) -> str:
+        self.count += 1
+        return f"Kw{kind}{self.count}"
+
+    def said(self, a: int, b: int) -> str:
+        """The text of all_[a:b]."""
+        return self.text[self.all[a].start : self.all[b - 1].end] if a < b else ""
+
+    # ---- volatile
+
+    def _without_volatile(self, text: str) -> str:
+        """Note which names are pointers to volatile."""
+        all_, _ = code_of(text)
+        edits: list[Edit] = []
+        for i, t in enumerate(all_):
+            if t.text != "volatile" or all_[i - 1].text in ("asm", "__asm__", "__asm"):
+                continue
+            end = next((k for k in range(i, len(all_)) if all_[k].text in ";,)=(["), i)
+            words = [x.text for x in all_[i:end]]
+            if "*" in words and all_[end - 1].kind == "name":
+                self.volatile.add(all_[end - 1].text)
+            elif all_[end].text in ("[", "=", ";") and all_[end - 1].kind == "name":
+                self._memory.add(all_[end - 1].text)
+            edits.append((t.start, t.end, ""))
+        return applied(text, edits)
+
+    @property
+    def _memory(self) -> set[str]:
+        """Variables that are volatile themselves."""
+        return self.__dict__.setdefault("_variables", set())
+
+    def _waits(self, tree: Node) -> None:
+        names = self.volatile | self._memory
+        for node in tree.walk():
+            if node.kind not in ("for", "while", "do"):
+                continue
+            spans = list(node.head)
+            if node.kind != "for" or node.head[0][0] == node.head[0][1]:  # it may end anywhere
+                spans.append((node.first, node.last))
+            if names & {self.all[i].text for a, b in spans for i in range(a, b)}:
+                raise Refused("a loop waits for a volatile value")
+
+    def _write(self, node: Node) -> str | None:
+        """A write through a pointer to volatile as two statements: other lanes read before it."""
+        first = node.first + (self.all[node.first].text == "*")
+        name, after = self.all[first].text, self.all[first + 1].text
+        if name not in self.volatile or (first == node.first and after != "["):
+            return None
+        equals = next((i for i in range(first, node.last) if self._assigns(i)), None)
+        if equals is None or self.all[equals + 1].text.startswith("KwV"):
+            return None
+        to = equals
+        while self.all[to - 1].end == self.all[to].start and is_mark(
+            self.all[to - 1], "+", "-", "*", "/", "&", "|", "^", "%", "<", ">"
+        ):
+            to -= 1
+        place, value = self.said(node.first, to), self.said(equals + 1, node.last)
+        if to < equals:
+            value = f"{place} {self.said(to, equals)} ({value})"
+        v = self.fresh("V")
+        return f"auto {v} = {value}; KwFlow(); {place} = {v}; KwFlow();"
+
+    def _assigns(self, i: int) -> bool:
+        """Whether an assignment's = stands at `i`, in no bracket of its statement."""
+        t, before, after = self.all[i], self.all[i - 1], self.all[i + 1]
+        if t.text != "=" or (after.text == "=" and after.start == t.end):
+            return False
+        near = before.end == t.start
+        return not (near and before.text in ("=", "!")) and not (
+            near and before.text in "<>" and self.all[i - 2].text != before.text
+        )
+
+    # ---- tiles of a warp
+
+    def _tiles(self, tree: Node) -> Iterator[Edit]:
+        for node in tree.walk():
+            words = [t.text for t in self.all[node.first : node.last + 1]]
+            if node.kind == "declaration" and "tiled_partition" in words:
+                at = node.first + words.index("tiled_partition")
+                call = call_at(self.all, at)
+                if call is None or len(call.explicit) != 1 or len(node.declared) != 1:
+                    raise Refused("a tile whose size is not known")
+                if {self.all[i].text for a, b in call.arguments for i in range(a, b)} & {
+                    *self.tiles
+                }:
+                    raise Refused("a tile of a tile")
+                name = self.all[node.declared[0].name].text
+                self.tiles[name] = self.said(*call.explicit[0])
+                yield self.all[node.first].start, self.all[node.last].end, ";"
+                return
+        for i, t in enumerate(self.all):
+            if t.text in self.tiles and is_mark(self.all[i + 1], "."):
+                method = self.all[i + 2].text
+                end = closing(self.all, i + 3)
+                if method in _OF_A_TILE and end is not None:
+                    made = _OF_A_TILE[method].format(n=self.tiles[t.text])
+                    yield t.start, self.all[end].end, made
+
+    def _tile_meets(self, i: int) -> tuple[int, int, str] | None:
+        """tile.shfl(x, 0), sync(tile) or reduce(tile, x, op) at `i`: (first, last, bring)."""
+        name = self.all[i].text
+        if name in self.tiles and is_mark(self.all[i + 1], "."):
+            method, end = self.all[i + 2].text, closing(self.all, i + 3)
+            size = self.tiles[name]
+            if end is None or (method not in _TILES_MEET and method != "sync"):
+                return None
+            if method == "ballot" and size != "32":
+                raise Refused("a ballot of a tile smaller than a warp")
+            arguments = self.said(i + 4, end)
+            mask = f"KwThread, kw::loops::tile_mask<{size}>(KwThread)"
+            if method == "sync":
+                return i, end, f"bring_syncwarp({mask})"
+            width = f", {size}" if method.startswith("shfl") else ""
+            return i, end, f"bring_{method}_sync({mask}, {arguments}{width})"
+        call = call_at(self.all, i) if name in ("sync", "reduce") else None
+        if call is None or not call.arguments:
+            return None
+        tile = self.said(*call.arguments[0])
+        if tile not in self.tiles:
+            return None
+        size = self.tiles[tile]
+        if name == "sync":
+            mask = f"KwThread, kw::loops::tile_mask<{size}>(KwThread)"
+            return call.first, call.last, f"bring_syncwarp({mask})"
+        rest = self.said(call.arguments[1][0], call.last)
+        return call.first, call.last, f"bring_reduce<{size}>(KwThread, {rest})"
+
+    # ---- statements
+
+    def _block(self, node: Node, in_block: bool) -> Iterator[Edit]:
+        """Edits of a statement and of those in it; of each, at most one thing is split."""
+        if node.kind in ("declaration", "expression"):
+            yield from self._leaf(node, in_block)
+        elif node.kind == "if":
+            yield from self._before(node, *node.head[0], in_block)
+        elif node.kind == "for" and node.parts[0].kind != "empty":
+            start = node.parts[0]
+            yield from self._before(node, start.first, start.last, in_block)
+        for p in node.parts[1:] if node.kind == "for" else node.parts:
+            yield from self._block(p, node.kind == "block")
+
+    def _leaf(self, node: Node, in_block: bool) -> Iterator[Edit]:
+        if node.fixed:
+            return
+        start, end = self.all[node.first].start, self.all[node.last].end
+        if node.kind == "declaration" and len(node.declared) > 1:
+            for d in node.declared[1:]:
+                comma = self.all[d.marks[0] - 1]
+                yield comma.start, comma.end, f"; {self.said(*d.type_)} "
+            return
+        unit = self._unit(node.first, node.last)
+        if node.kind == "expression":
+            commas = split(self.all, node.first, node.last, ",")
+            if len(commas) > 1 and (unit or self._names_volatile(node)):
+                if not in_block:
+                    yield start, start, "{ "
+                    yield end, end, " }"
+                for _, comma in commas[:-1]:
+                    yield self.all[comma].start, self.all[comma].end, ";"
+                return
+            if unit is None and (made := self._write(node)):
+                yield start, end, made if in_block else f"{{ {made} }}"
+                return
+        if unit is not None:
+            yield from self._hoisted(node, unit, in_block)
+
+    def _names_volatile(self, node: Node) -> bool:
+        return any(t.text in self.volatile for t in self.all[node.first : node.last])
+
+    def _before(self, node: Node, a: int, b: int, in_block: bool) -> Iterator[Edit]:
+        """What a condition asks for, before its statement."""
+        unit = self._unit(a, b)
+        if unit is not None:
+            yield from self._hoisted(node, unit, in_block, a)
+
+    def _hoisted(
+        self, node: Node, unit: tuple[int, int], in_block: bool, start: int | None = None
+    ) -> Iterator[Edit]:
+        first, last = unit
+        if self._conditional(node.first if start is None else start, first):
+            raise Refused("an operation of a warp in a part of an expression")
+        before, by = self._made(first, last)
+        alone = node.kind == "expression" and first == node.first and last + 1 == node.last
+        place, end = self.all[node.first].start, self.all[node.last].end
+        if not in_block:
+            before = "{ " + before
+            yield end, end, " }"
+        if alone:
+            yield place, end, before
+            return
+        yield place, place, before + " "
+        yield self.all[first].start, self.all[last].end, by
+
+    def _conditional(self, start: int, at: int) -> bool:
+        """Whether what stands at `at` may be skipped in the evaluation of its statement."""
+        depth = 0
+        for i in range(at - 1, start - 1, -1):
+            t = self.all[i]
+            if t.kind != "mark":
+                continue
+            depth += (t.text in ")]}") - (t.text in "([{")
+            near = i > start and self.all[i - 1].end == t.start
+            twice = near and t.text in "&|" and self.all[i - 1].text == t.text
+            if depth <= 0 and (t.text == "?" or twice):
+                return True
+        return False
+
+    def _unit(self, a: int, b: int) -> tuple[int, int] | None:
+        """The first innermost place in all_[a:b] where threads meet: index pair of its tokens."""
+        for i in range(a, b):
+            found = self._place(i)
+            if found is not None:
+                inside = next((k for k in range(i + 1, found[1]) if self.all[k].text == "("), None)
+                inner = self._unit(inside, found[1]) if inside is not None else None
+                return inner or found
+        return None
+
+    def _place(self, i: int) -> tuple[int, int] | None:
+        t = self.all[i]
+        if t.kind != "name":
+            return None
+        if tile := self._tile_meets(i):
+            return tile[0], tile[1]
+        call = call_at(self.all, i)
+        if call is None:
+            return None
+        given = {self.said(*a) for a in call.arguments}
+        if BROUGHT.fullmatch(t.text) or t.text in self.facts.meeting or given & self.tiles.keys():
+            return call.first, call.last
+        return None
+
+    def _made(self, first: int, last: int) -> tuple[str, str]:
+        """(statements, the name of the result) for what stands at a place."""
+        at = next(i for i in range(first, last) if self._place(i) == (first, last))
+        tile, name = self._tile_meets(at), self.all[at].text
+        if tile is None and not BROUGHT.fullmatch(name):
+            call = call_at(self.all, at)
+            assert call is not None
+            return self.inliner.code(self.all, call, self.text)
+        if tile is not None:
+            brought = tile[2]
+        else:
+            arguments = self.said(at + 2, last)
+            brought = f"bring_{name[2:]}(KwThread{', ' if arguments else ''}{arguments})"
+        b = self.fresh("B")
+        return f"auto {b} = kw::loops::{brought}; KwMeet({b});", f"{b}.got()"
+
+
+def divergent(text: str, all_: list[Token], nodes: list[Node], fresh) -> str:
+    """Conditions and loops that single threads decide, in whose parts threads meet: as conditions
+    that are variables, and as loops of all threads.
+
+    if (x) { ... }
+        becomes { const bool KwC1 = bool(x); if (KwC1) { ... } }
+    for (int i = t; i < n; ++i) { ... }
+        becomes { int i = t; bool KwL2 = true; do { if (KwL2) KwL2 = bool(i < n);
+        if (KwL2) { { ... } ++i; } } while (KwAny(KwL2)); }
+
+    Raises:
+        Refused: such a loop has jumps.
+    """
+
+    def said(a: int, b: int) -> str:
+        return text[all_[a].start : all_[b - 1].end] if a < b else ""
+
+    edits: list[Edit] = []
+    taken: list[Node] = []
+    for node in nodes:
+        if any(n.first <= node.first <= n.last for n in taken):
+            continue  # in the next pass
+        taken.append(node)
+        head = said(*node.head[0])
+        start, end = all_[node.first].start, all_[node.last].end
+        if node.kind == "if":
+            if all_[node.first + 1].text == "constexpr":
+                raise Refused("a constant condition that is not understood")
+            c = fresh("C")
+            a, b = node.head[0]
+            edits.append((start, start, f"{{ const bool {c} = bool({head}); "))
+            edits.append((all_[a].start, all_[b - 1].end, c))
+            for p in node.parts:
+                if p.kind != "block":
+                    edits.append((all_[p.first].start, all_[p.first].start, "{ "))
+                    edits.append((all_[p.last].end, all_[p.last].end, " }"))
+            edits.append((end, end, " }"))
+            continue
+        body = node.parts[-1] if node.kind != "do" else node.parts[0]
+        if _jumps(body, all_):
+            raise Refused("a thread leaves a loop around an operation of a warp")
+        c, its = fresh("L"), said(body.first, body.last + 1)
+        if node.kind == "do":
+            made = f"{{ bool {c} = true; do {{ if ({c}) {{ {its} {c} = bool({head}); }} }} "
+        else:
+            init = said(node.parts[0].first, node.parts[0].last + 1) if node.kind == "for" else ""
+            step = said(*node.head[1]) if node.kind == "for" else ""
+            condition = f"if ({c}) {c} = bool({head}); " if head else ""
+            made = f"{{ {init} bool {c} = true; do {{ {condition}if ({c}) {{ {its} {step}; }} }} "
+        edits.append((start, end, f"{made}while (KwAny({c})); }}"))
+    return applied(text, edits)
+
+
+def _jumps(body: Node, all_: list[Token]) -> bool:
+    """Whether a loop's body has a break or a continue of this loop, or ends the thread."""
+    if body.kind in ("for", "while", "do"):
+        return any(all_[n.first].text == "return" for n in body.walk() if n.kind == "jump")
+    if body.kind == "switch":
+        return any(t.text in ("continue", "return") for t in all_[body.first : body.last])
+    return body.kind == "jump" or any(_jumps(p, all_) for p in body.parts)
