@@ -141,7 +141,7 @@ def test_a_rung_with_a_fault_is_found_recorded_and_shown(monkeypatch, tmp_path, 
     monkeypatch.setattr(report, "call_of", faulty)
     (row,) = report.watch_rung(lad, rung, ("races",), (3,))
     assert row.findings
-    place = r"cuda_last_warp.cu:(?:16|18), called from cuda_last_warp.cu:\d+"
+    place = r"cuda_last_warp.cu:(?:17|19), called from cuda_last_warp.cu:\d+"
     memory = r"bytes \d+ to \d+ of dynamic shared memory"
     assert re.match(
         rf"[^ ]+, seed 3: {place}: thread \d+ of block 0 (reads|writes) {memory}, "
