@@ -186,7 +186,7 @@ def calls_by_barrier(names: Iterable[str] = ()) -> dict[tuple[Path, Barrier], li
                 key = _family(call)
                 if key not in calls or case.numel > numels[key]:
                     calls[key], numels[key] = call, case.numel
-        some = list(calls.values())
+        some = [c for c in calls.values() if all(k.emulated for k in _kernels(c))]
         with emulator.mode("watched"):
             emulator.ensure(kernel for call in some for kernel in _kernels(call))
         for call in some:
