@@ -24,9 +24,9 @@ def log_softmax(
 
     Args:
         input: any shape.
-            dim: the dimension along which the exponentials of the result sum to 1. With None, a
-                dimension is chosen and a warning printed, as in PyTorch.
-            dtype: cast the input to it first; on a GPU this happens in the same kernel.
+        dim: the dimension along which the exponentials of the result sum to 1. With None, a
+            dimension is chosen and a warning printed, as in PyTorch.
+        dtype: cast the input to it first; on a GPU this happens in the same kernel.
 
     Returns:
         A tensor of the input's shape.
