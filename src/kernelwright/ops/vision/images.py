@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from struct import pack as to_bytes
 from typing import Any
 
 import torch
 
-from kernelwright.contract import TensorSpec, arguments, packed, rows_view
-from kernelwright.contract.plan import Scalar
+from kernelwright.contract import TensorSpec, arguments, rows_view
 from kernelwright.contract.sharding import Rows
+from kernelwright.ops._divisor import MOST
 
-MOST = 2**31 - 1  # largest number that kernels divide in 32 bits
 BLOCK = 256  # threads of a block
 
 Back = Callable[[torch.Tensor], torch.Tensor]
@@ -123,16 +121,3 @@ def dense(x: TensorSpec) -> bool:
 def vector(x: TensorSpec) -> int:
     """Channels per access, at most 16 bytes."""
     return math.gcd(16 // x.itemsize, x.align // x.itemsize, x.shape[-1], pixel_stride(x))
-
-
-def divisor(by: int) -> bytes:
-    """kw::Divisor: with l the smallest number for which 2^l >= by, n / by is (mulhi(n, magic) + n)
-    >> l for every n below 2^31 (Granlund and Montgomery, Division by Invariant Integers, 1994)."""
-    assert 0 < by <= MOST, by
-    shift = (by - 1).bit_length()
-    return to_bytes("<III", by, (2**32 * (2**shift - by)) // by + 1, shift)
-
-
-def divisors(*by: int) -> Scalar:
-    """A structure that consists of kw::Divisor members only."""
-    return packed(b"".join(map(divisor, by)))

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 
 from kernelwright.contract import TensorSpec, packed
 from kernelwright.contract.plan import Scalar
+from kernelwright.ops._divisor import MOST
 
-from .images import MOST, count, dense, pair, pixel_stride, vector
+from .images import count, dense, pair, pixel_stride, vector
 
 Pair = int | Sequence[int]
 LARGEST = 25  # maximum pixels of a window in registers

@@ -7,7 +7,7 @@ from pathlib import Path
 from kernelwright.contract import CudaKernel, Launch, Plan, f32, i32, i64
 from kernelwright.contract.open_size import fixed
 from kernelwright.contract.plan import packed
-from kernelwright.ops.vision.images import divisor
+from kernelwright.ops._divisor import divisor
 
 from .._split_keys import blocks_of
 

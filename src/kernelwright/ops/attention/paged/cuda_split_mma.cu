@@ -8,7 +8,8 @@
 // Over `triton_split`: one launch, more bytes in flight, no pass of converted values or of weights
 // through shared memory, and no rows of a tile for query heads that do not exist.
 // Limit: the cache's bytes; with one sequence the latency of a launch and of the merge.
-#include "../../vision/divisor.cuh"
+#include <kw/divisor.cuh>
+
 #include "split/attend.cuh"
 
 // Where a sequence's tokens lie. 16 tokens are in one page.

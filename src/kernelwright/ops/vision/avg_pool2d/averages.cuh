@@ -1,8 +1,8 @@
 // The divisor of the sum of a window.
 #pragma once
+#include <kw/divisor.cuh>
 #include <kw/vec.cuh>
 
-#include "../divisor.cuh"
 #include "../windows.cuh"
 
 namespace kw {

@@ -1,8 +1,7 @@
 // The two pixels of which an output is a weighted mean, along one dimension.
 #pragma once
+#include <kw/divisor.cuh>
 #include <kw/vec.cuh>
-
-#include "../divisor.cuh"
 
 namespace kw {
 

@@ -10,8 +10,9 @@ import torch
 from kernelwright.contract import NULL, CudaKernel, Launch, Plan, i32, i64
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE, boolean
+from kernelwright.ops._divisor import divisors
 from kernelwright.ops.layout.permute_copy.heuristics import blocks_of
-from kernelwright.ops.vision.images import count, divisors, pixel_stride
+from kernelwright.ops.vision.images import count, pixel_stride
 from kernelwright.ops.vision.windows import (
     axes,
     made,

@@ -1,9 +1,9 @@
 // The greatest pixel of a window, and its index in the window.
 #pragma once
+#include <kw/divisor.cuh>
 #include <kw/reduce.cuh>
 #include <kw/vec.cuh>
 
-#include "../divisor.cuh"
 #include "../windows.cuh"
 
 namespace kw {

@@ -9,8 +9,9 @@ from struct import pack as to_bytes
 from kernelwright.contract import CudaKernel, Launch, Plan, f32, i32, i64, packed
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE
+from kernelwright.ops._divisor import divisors
 from kernelwright.ops.layout.permute_copy.heuristics import blocks_of
-from kernelwright.ops.vision.images import divisors, pixel_stride
+from kernelwright.ops.vision.images import pixel_stride
 
 from .heuristics import POINTS
 

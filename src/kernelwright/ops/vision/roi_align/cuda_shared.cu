@@ -6,7 +6,8 @@
 // Traffic: as `cuda_naive`.
 // Compared with `cuda_naive`: no coordinates in the loop over points, 32-bit divisions.
 // Limit: four loads of single elements per point, in L1 and L2.
-#include "../divisor.cuh"
+#include <kw/divisor.cuh>
+
 #include "regions.cuh"
 
 struct Parts {

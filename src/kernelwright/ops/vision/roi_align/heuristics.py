@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from kernelwright.contract.eligibility import kind, log2, other_dtype
-from kernelwright.ops.vision.images import MOST
+from kernelwright.ops._divisor import MOST
 
 THREADS = ({"block": 256},)
 SHARED = ({"block": 256, "share": 4096}, {"block": 128, "share": 1024})

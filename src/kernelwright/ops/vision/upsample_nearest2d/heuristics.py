@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from kernelwright.contract.eligibility import kind, log2, unsupported_dtype
-from kernelwright.ops.vision.images import MOST, count, dense, vector
+from kernelwright.ops._divisor import MOST
+from kernelwright.ops.vision.images import count, dense, vector
 
 THREADS = ({"block": 256},)
 COLUMNS = ({"block": 256},)

@@ -1,8 +1,7 @@
 // The pixel that an output copies, along one dimension.
 #pragma once
+#include <kw/divisor.cuh>
 #include <kw/vec.cuh>
-
-#include "../divisor.cuh"
 
 namespace kw {
 

@@ -3,7 +3,7 @@
 
 namespace kw {
 
-// `magic` and `shift` are computed in images.py; n is below 2^31.
+// `magic` and `shift` are computed in ops/_divisor.py; n is below 2^31.
 struct Divisor {
   unsigned by, magic, shift;
 
