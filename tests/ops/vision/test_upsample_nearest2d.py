@@ -9,7 +9,6 @@ import torch.nn.functional as F
 import kernelwright as kw
 from kernelwright.contract import H200
 from kernelwright.dispatch import launcher, specs_of
-from kernelwright.ops.vision.images import divisor
 from kernelwright.ops.vision.upsample_nearest2d import LADDER, LADDER_BACKWARD
 from support.publics import randn, with_gradients
 
@@ -47,28 +46,6 @@ def test_any_size_both_ways(rung):
                 ran += 1
                 torch.testing.assert_close(found, right)
     assert ran >= 4
-
-
-def test_divisors_are_exact():
-    draw = random.Random(1)
-    for by in (
-        1,
-        2,
-        3,
-        7,
-        255,
-        256,
-        641,
-        2**30,
-        2**31 - 1,
-        *(draw.randrange(1, 2**31) for _ in range(50)),
-    ):
-        _, magic, shift = memoryview(divisor(by)).cast("I")
-        assert magic < 2**32
-        near = [k * by + e for k in (1, 2, (2**31 - 1) // by) for e in (-1, 0, 1)]
-        for n in (0, 2**31 - 1, *near, *(draw.randrange(2**31) for _ in range(20))):
-            if 0 <= n < 2**31:
-                assert ((n * magic >> 32) + n) >> shift == n // by, (n, by)
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
