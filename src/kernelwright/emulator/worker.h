@@ -95,7 +95,7 @@ struct Worker {
   unsigned long long seen;               // progress at the last tick
   double stuck;                          // seconds since it changed
 
-  // Threads that meet nobody's observer and follow their numbers may be run in any way.
+  // Threads that run in the order of their numbers, without an observer, may be run in any way.
   bool may_loop() const { return !launch->observer && !launch->seed && cluster == 1; }
 
   Worker() : pool(kMostThreads) {}

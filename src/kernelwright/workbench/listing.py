@@ -166,10 +166,7 @@ def _kept(gpu: Gpu) -> dict[str, Facts]:
 
     try:
         folder = cache.get_or_build("list", entry, "reading the records", build)
-    except (
-        ToolchainError,
-        NoSpace,
-    ):  # the cache cannot be written; commands that need it report this
+    except (ToolchainError, NoSpace):  # no cache: commands that need it report the reason
         return {}
     return json.loads((folder / "facts.json").read_text())
 

@@ -15,8 +15,8 @@ bool may_meet(const Event &e, const Seen &s, bool in_shared) {
   return each && !(in_shared && e.thread / 32 == s.t.warp());
 }
 
-// A read of a flag whose first value another thread writes in this launch: in another schedule the
-// read comes before that.
+// A read of a flag whose first value another thread writes in this launch. In another schedule, the
+// read may precede that write.
 bool may_come_first(const Cell &cell, unsigned bits, const Seen &s) {
   if (!(cell.written >> kFirst & bits) || !(s.kind & (kVolatile | kAtomic))) return false;
   if (!cell.write.set || order.before(cell.write, s.t)) return false;
@@ -54,7 +54,7 @@ void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, st
   };
   if (conflicts(cell.write)) report(cell.write);
   if (writes) {
-    // atomics of one word have an order: behind the last of them, this is behind all of them
+    // atomics on one word are ordered: what follows the last of them follows all of them
     const Event &last = cell.write;
     const bool behind = last.set && last.kind & kAtomic && order.before(last, s.t);
     for (Event &e : cell.reads) {

@@ -18,11 +18,11 @@ enum Kind : std::uint32_t {
   kNotStarted,    // a sends to a block that may not have started
   kMayHaveEnded,  // a sends to a block that may have ended
   kNotWaited,     // a touches what an asynchronous copy of b may still write
-  kAfterExit,     // a waits at a barrier that other threads of its block ended without
-  kNoValue,       // a reads a variable of its own without a value; `address` is its name
-  kIndex,         // a indexes an array outside; `offset` is the index, `address` the size
-  kLanesEnded,    // lanes of a's mask ended without its operation, b among them
-  kMayComeFirst   // a reads a flag that has no value before another thread writes it
+  kAfterExit,     // a waits at a barrier, and other threads of its block ended without it
+  kNoValue,       // a reads its own uninitialized variable; `address` is its name
+  kIndex,         // a's index is out of range; `offset` is the index, `address` the size
+  kLanesEnded,    // lanes in a's mask, such as b, ended before the operation
+  kMayComeFirst   // a reads a flag that is uninitialized until another thread writes it
 };
 
 // Memory that a finding speaks of: the number of an argument, or one of these.

@@ -1,4 +1,4 @@
-// What is known only after the access: whether a racing write changes anything, and which
+// What is known only after an access: whether a racing write changes the value, and which
 // asynchronous copies have been waited for.
 #pragma once
 #include <cstring>
@@ -17,7 +17,7 @@ struct Pending {
 };
 using Copies = std::vector<Pending>;
 
-// A write that races with another; whether it changes anything is known only later.
+// A write that races with another one; whether it changes the value is known only later.
 struct Unsettled {
   std::uint64_t key;
   const void *address;
@@ -31,7 +31,7 @@ struct Unsettled {
   }
 };
 
-// A copy that may still write to some of the `bytes` bytes at `at`, or null.
+// A pending copy that may still write to any of the `bytes` bytes at `at`; null if there is none.
 inline const Pending *find(const Copies &copies, const Block *block, const void *at,
                            unsigned bytes) {
   const auto *from = static_cast<const unsigned char *>(at);

@@ -108,7 +108,7 @@ class Mail {
   template <typename Visit> void each_unheard(const Block &b, Visit visit) const {
     for (const auto &[at, box] : boxes_[b.rank]) box.each_unheard(visit);
   }
-  // An access to another block's shared memory: that block must not end before it.
+  // An access to another block's shared memory. That block must not end before the access.
   void look(const Thread &t, const Finding &f, const Event &e) {
     for (auto &[finding, event] : looks_)
       if (finding.a.where == f.a.where && finding.owner == f.owner && event.thread == e.thread) {
@@ -117,7 +117,7 @@ class Mail {
       }
     if (looks_.size() < kMostLooks) looks_.push_back({f, e});
   }
-  // Those of which no thread of a block that ends knows.
+  // The accesses that are not ordered before the end of the block by any of its threads.
   template <typename Visit> void each_unknown(const Block &b, const Order &order, Visit visit) {
     const std::uint32_t number = b.index.x + b.grid.x * (b.index.y + b.grid.y * b.index.z);
     for (const auto &[f, e] : looks_) {

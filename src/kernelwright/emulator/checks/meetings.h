@@ -1,12 +1,12 @@
-// Where threads meet: barriers, warp operations, fences. And what needs no memory: variables
-// without a value, indices. checks.cpp alone includes it.
+// Checks of barriers, warp-wide operations and fences, and of what involves no memory:
+// uninitialized variables and indices. Included only by checks.cpp.
 #pragma once
 #include "state.h"
 
 namespace kw::emulator {
 namespace {
 
-// A finding that concerns no memory.
+// A finding that involves no memory.
 Finding about(std::uint32_t what, const Side &a, const Side &b = {}) {
   Finding f = {};
   f.kind = what, f.region = kNowhere, f.launch = launch_turn;
@@ -14,7 +14,7 @@ Finding about(std::uint32_t what, const Side &a, const Side &b = {}) {
   return f;
 }
 
-// Threads of the block that have ended without this barrier.
+// Finds threads of the block that ended before this barrier.
 void look_at_exits(const Block &b, const Thread &first) {
   unsigned ended = 0, which = 0;
   for (unsigned i = 0; i < b.count; ++i)
@@ -42,7 +42,7 @@ void barrier(Block &b) {
   }
 }
 
-// Lanes of the mask that have ended without this operation.
+// Finds lanes in the mask that ended before this operation.
 void look_at_mask(const Thread &first, unsigned lanes, const Thread *warp) {
   const unsigned of_block = std::min(32u, first.block->count - first.number / 32 * 32);
   const unsigned all = of_block == 32 ? ~0u : (1u << of_block) - 1;

@@ -107,8 +107,8 @@ enum Missing : std::uint32_t {
   kNothingKnown,
   kReleases,  // the first has no fence followed by an atomic or volatile write
   kReads,     // the second has not read what that wrote
-  kAcquires,  // the second has read it, and has no fence at all
-  kNoLater    // the second has read it, and its fences are before that
+  kAcquires,  // the second thread has read the flag, but executes no fence
+  kNoLater    // the second thread's fences all precede its read of the flag
 };
 
 // A thread's view.
@@ -126,8 +126,8 @@ struct View {
   }
 };
 
-// Fences that threads meet behind: what the fence of one covers, an atomic of any of them releases
-// later; what one of them has read, a later fence of any acquires.
+// Fences around barriers. After a barrier, an atomic of any thread releases what a fence of any of
+// them covered before it, and a fence of any thread acquires what any of them had read.
 struct Handing {
   Known released, narrow, read, read_in_block;
 
@@ -204,8 +204,8 @@ class Order {
     own.news = false;
   }
 
-  // bar.sync and bar.arrive of one of the numbered barriers; `complete` once all have arrived, for
-  // each of those that wait.
+  // bar.sync and bar.arrive on a numbered barrier. Once all have arrived, `complete` is called for
+  // each thread that waits.
   void arrive_at(const Thread &t, unsigned which) {
     of(t).named[which] = both(of(t).named[which], release(t));
   }
@@ -303,9 +303,9 @@ class Order {
   struct InBlock {
     std::unique_ptr<View[]> views;
     std::uint32_t number = 0;
-    bool news = false;    // since the last barrier a thread heard of others by other means
-    bool handed = false;  // since the last barrier a thread fenced, or read what may be released
-    Known named[16];      // brought to the numbered barriers
+    bool news = false;    // since the last barrier, a thread synchronized by other means
+    bool handed = false;  // since the last barrier, a thread executed a fence or read a flag
+    Known named[16];      // released at the numbered barriers
   };
   // The threads that have arrived at a phase of the cluster's barrier.
   struct Meeting {

@@ -52,8 +52,8 @@ inline bool in_library(const void *address, const void *where) {
   return asked.yes;
 }
 
-// What kernels allocate: the C library's memory of threads other than the first, in pieces that
-// begin at multiples of 64 MiB.
+// Whether an address belongs to memory that a kernel has allocated. The C library allocates for
+// threads other than the first in pieces that begin at multiples of 64 MiB.
 inline bool in_device_heap(std::uintptr_t at) {
   constexpr std::uintptr_t kPiece = std::uintptr_t(64) << 20;
   static std::vector<std::uintptr_t> known;

@@ -10,8 +10,8 @@
 
 namespace kw::emulator {
 
-// In Cell::written, a bit for each byte that was ever written; and for each whose first value a
-// volatile write of the present launch brought.
+// In Cell::written: one bit for each byte that has been written, and one for each byte that was
+// first written by a volatile write of the current launch.
 constexpr unsigned kEver = 15, kFirst = 4;
 
 // Four bytes, or one byte of four that were accessed in smaller pieces.

@@ -24,7 +24,7 @@ DROPPED = ("-std=c++17", "-fno-exceptions")
 LOOPED = ("fast",)
 #: Kinds of build for the checks, in which each index of an array of known size is checked too.
 CHECKED = ("watched",)
-#: What only C++20 has.
+#: Names and syntax that need C++20.
 _NEWER = re.compile(
     r"^[ \t]*#[ \t]*include[ \t]*<(?:barrier|bit|compare|concepts|coroutine|format|latch|numbers"
     r"|ranges|semaphore|source_location|span|stop_token|syncstream)>"

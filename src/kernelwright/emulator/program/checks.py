@@ -16,7 +16,7 @@ from .places import frames_of
 #: Also warn of barriers that some threads ended without.
 EXITS = 16
 PATIENCE = 10.0
-#: Symbols that are no variables of a program.
+#: Symbols that are not variables of a program.
 _NOT_OWN = (
     "std::", "kw::", "thrust::", "cuda::", "guard variable", "typeinfo", "vtable", "VTT", "_", "."
 )  # fmt: skip

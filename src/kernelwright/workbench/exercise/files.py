@@ -115,7 +115,8 @@ def _head(of: Source) -> str:
 
 
 def _begun(whole_body: str, task: Task, indent: str, comment: str, end: str) -> str:
-    """The initial body: with a planted fault, or with the given lines and a TODO."""
+    """The body that an exercise starts from: the solution with a planted fault, or the given lines
+    followed by a TODO."""
     if task.planted:
         for right, wrong in task.planted:
             assert whole_body.count(right) == 1, f"{task.function}: {right!r}"

@@ -1,4 +1,4 @@
-// Stands for NVIDIA's header of the same name: discrete Fourier transforms on the CPU, computed in
+// Replaces NVIDIA's header of the same name: discrete Fourier transforms on the CPU, computed in
 // double precision.
 #pragma once
 #include <cuComplex.h>
@@ -45,8 +45,8 @@ typedef cuDoubleComplex cufftDoubleComplex;
 namespace kw::program::fft {
 using Number = std::complex<double>;
 
-// How a side's elements lie: sizes of the array that holds a transform, steps between elements and
-// between transforms.
+// The layout of an input or output: the sizes of the array that holds a transform, and the strides
+// between elements and between transforms.
 struct Layout {
   std::vector<long long> sizes;
   long long step = 1, apart = 0;
@@ -119,7 +119,7 @@ cufftResult execute(cufftHandle handle, cufftType type, const In *in, Out *out, 
   halved.back() = half(p);
   long long all = 1;
   for (const long long n : p.n) all *= n;
-  // a result may lie where its input does
+  // the transform may be in place
   std::vector<std::vector<Number>> made(p.count, std::vector<Number>(all));
   for (long long t = 0; t < p.count; ++t) {
     std::vector<Number> &x = made[t];

@@ -1,5 +1,5 @@
 // What thrust's headers declare when CUDA is its device system: thrust::device, thrust::cuda::par.
-// Here the device system is C++, whose policies they stand for; a stream changes nothing.
+// Here the device system is C++: they name its policies, and a stream has no effect.
 #pragma once
 #include <chrono>
 #include <thrust/execution_policy.h>

@@ -1,18 +1,22 @@
-"""Kernels in which threads meet, as loops over the threads of a block, beside the code for single
-threads.
+"""Kernels whose threads synchronize, as loops over the threads of a block, beside the code for
+single threads.
+
+A meeting is a barrier or a warp-wide operation (a shuffle, a vote, __syncwarp), where threads wait
+for each other or exchange values.
 
     tree.py         statements
     facts.py        what the program's files say about names
     definitions.py  the functions that they define
-    meetings.py     statements in which the threads of a warp exchange values
-    functions.py    functions in which they do, in place of their calls
-    code.py         what keeps a kernel from getting loops
-    names.py        its variables
+    meetings.py     makes each warp-wide operation a statement of its own
+    functions.py    inlines device functions that contain meetings
+    code.py         what prevents loops in a kernel
+    names.py        the variables of a kernel
     values.py       which values are the same for all threads
     regions.py      the statements between two meetings
     text.py         the loops as C++
 
-A kernel that cannot be shown to do the same stays as it is: its threads are fibers then.
+A kernel for which loops cannot be shown to be equivalent is left unchanged: its threads run as
+fibers.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ def looped(text: str, facts: Facts, why: dict[str, str | None] | None = None) ->
     """A file of a program, with loops in those of its kernels that allow them.
 
     Args:
-        why: gets the kernels in which threads meet: None, or why one is left as it is.
+        why: receives, for each kernel with meetings, the reason why it is left unchanged, or None.
     """
     if "__global__" not in text or not facts.meets:
         return text
@@ -68,7 +72,7 @@ def looped(text: str, facts: Facts, why: dict[str, str | None] | None = None) ->
 
 
 def _meets(body: list[Token], facts: Facts) -> bool:
-    """Whether the threads of a kernel meet, or exchange values in another way."""
+    """Whether the threads of a kernel synchronize or exchange values."""
     reached = (t for name, all_ in facts.reached(body).items() if name != "operator" for t in all_)
     return any(MEETS.fullmatch(t.text) for t in (*facts.meaning(body), *reached))
 
@@ -93,7 +97,7 @@ def _loops(kernel: _Found, text: str, facts: Facts, said: list[str]) -> str:
 
 
 def _simpler(text: str) -> str:
-    """The text with equivalent statements in its kernels that say the same with less.
+    """The text with statements of its kernels replaced by simpler equivalent ones.
 
     `int a = 1, b = 2;` becomes `int a = 1; int b = 2;`: one of the variables may be the same for
     all threads and the other not. At the end of a kernel, `if (x) { ... }` around barriers becomes
@@ -125,7 +129,8 @@ def _simpler(text: str) -> str:
 
 
 def _conditions_at_the_end(body: Node) -> Iterator[Node]:
-    """The statement that ends a kernel, and those that end it, if they are conditions."""
+    """The last statement of a kernel if it is a condition, then the last statement in that, and so
+    on."""
     last = body.parts[-1] if body.parts else None
     while last is not None and last.kind == "if" and len(last.parts) == 1:
         if last.parts[0].kind != "block":

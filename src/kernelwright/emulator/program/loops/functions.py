@@ -1,4 +1,4 @@
-"""Device functions whose code stands in place of their calls, because threads meet in them.
+"""Inlines device functions that contain barriers or warp-wide operations.
 
 total = warp_sum(x);
     becomes float Kw1_v = x; for (...) Kw1_v += __shfl_down_sync(~0u, Kw1_v, Kw1_o);

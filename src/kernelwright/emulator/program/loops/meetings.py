@@ -1,4 +1,4 @@
-"""Writes a kernel so that its threads meet in statements of their own.
+"""Rewrites a kernel so that each warp-wide operation is a statement of its own.
 
     x += __shfl_down_sync(~0u, x, 4);
         becomes auto KwB1 = kw::loops::bring_shfl_down_sync(KwThread, ~0u, x, 4); KwMeet(KwB1);
@@ -6,8 +6,8 @@
     s[t] += s[t + 4];                                     where s is a pointer to volatile
         becomes auto KwV1 = s[t] + (s[t + 4]); KwFlow(); s[t] = KwV1; KwFlow();
 
-Functions in which threads meet are written in place of their calls. Tiles of a warp become masks.
-What cannot be split is left as it is, and refused later.
+Functions that contain such operations are inlined. Tiles of a warp become masks. What cannot be
+split is left unchanged, and the kernel is rejected later.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Meetings:
         """The body of the kernel, from { to }.
 
         Raises:
-            Refused: threads meet in it in a way that is not understood.
+            Refused: it contains a warp-wide operation in an unsupported form.
         """
         for _ in range(_PASSES):
             text = self._without_volatile(text)
@@ -103,7 +103,7 @@ class Meetings:
     # ---- volatile
 
     def _without_volatile(self, text: str) -> str:
-        """Note which names are pointers to volatile."""
+        """The text without `volatile`; records the names of pointers to volatile."""
         all_, _ = code_of(text)
         edits: list[Edit] = []
         for i, t in enumerate(all_):
@@ -222,7 +222,7 @@ class Meetings:
     # ---- statements
 
     def _block(self, node: Node, in_block: bool) -> Iterator[Edit]:
-        """Edits of a statement and of those in it; of each, at most one thing is split."""
+        """Edits of a statement and of the statements in it, at most one split of each."""
         if node.kind in ("declaration", "expression"):
             yield from self._leaf(node, in_block)
         elif node.kind == "if":
@@ -262,7 +262,7 @@ class Meetings:
         return any(t.text in self.volatile for t in self.all[node.first : node.last])
 
     def _before(self, node: Node, a: int, b: int, in_block: bool) -> Iterator[Edit]:
-        """What a condition asks for, before its statement."""
+        """Moves a warp-wide operation out of a condition, before its statement."""
         unit = self._unit(a, b)
         if unit is not None:
             yield from self._hoisted(node, unit, in_block, a)
@@ -286,7 +286,7 @@ class Meetings:
         yield self.all[first].start, self.all[last].end, by
 
     def _conditional(self, start: int, at: int) -> bool:
-        """Whether what stands at `at` may be skipped in the evaluation of its statement."""
+        """Whether the evaluation of a statement may skip the operand at `at`."""
         depth = 0
         for i in range(at - 1, start - 1, -1):
             t = self.all[i]
@@ -300,7 +300,7 @@ class Meetings:
         return False
 
     def _unit(self, a: int, b: int) -> tuple[int, int] | None:
-        """The first innermost place in all_[a:b] where threads meet: index pair of its tokens."""
+        """The first innermost meeting in all_[a:b], as the indices of its tokens."""
         for i in range(a, b):
             found = self._place(i)
             if found is not None:
@@ -324,7 +324,7 @@ class Meetings:
         return None
 
     def _made(self, first: int, last: int) -> tuple[str, str]:
-        """(statements, the name of the result) for what stands at a place."""
+        """(statements, the name of the result) that replace a meeting."""
         at = next(i for i in range(first, last) if self._place(i) == (first, last))
         tile, name = self._tile_meets(at), self.all[at].text
         if tile is None and not BROUGHT.fullmatch(name):
@@ -341,8 +341,8 @@ class Meetings:
 
 
 def divergent(text: str, all_: list[Token], nodes: list[Node], fresh) -> str:
-    """Conditions and loops that single threads decide, in whose parts threads meet: as conditions
-    that are variables, and as loops of all threads.
+    """Replaces conditions and loops that differ between threads and contain meetings: a condition
+    is stored in a variable, a loop becomes one that all threads execute.
 
     if (x) { ... }
         becomes { const bool KwC1 = bool(x); if (KwC1) { ... } }
@@ -394,7 +394,7 @@ def divergent(text: str, all_: list[Token], nodes: list[Node], fresh) -> str:
 
 
 def _jumps(body: Node, all_: list[Token]) -> bool:
-    """Whether a loop's body has a break or a continue of this loop, or ends the thread."""
+    """Whether a loop's body has a break or continue of this loop, or a return."""
     if body.kind in ("for", "while", "do"):
         return any(all_[n.first].text == "return" for n in body.walk() if n.kind == "jump")
     if body.kind == "switch":

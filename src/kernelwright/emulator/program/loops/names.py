@@ -86,7 +86,7 @@ class Names(Code):
         self.named: dict[int, Variable] = {}  # by token
         self.names: dict[Node, set[Variable]] = {}
         self.unknown: dict[Node, set[str]] = {}
-        self.brought: dict[Node, Variable] = {}  # to a meeting of lanes
+        self.brought: dict[Node, Variable] = {}  # the operands of a warp-wide operation
         self.asked: dict[Node, Variable] = {}  # by a condition of single threads
         self._scope(self.body, {p.name: p for p in self.parameters})
 

@@ -46,8 +46,8 @@ class Around:
 
 @dataclass(eq=False)
 class Meeting:
-    """The lanes of warps exchange what they brought. `last`: those that are not there meet nobody
-    else."""
+    """A warp-wide operation whose operands the lanes have stored. `last`: lanes that do not take
+    part reach no later meeting."""
 
     brought: Variable
     last: bool
@@ -167,19 +167,19 @@ class Kernel(Values):
         return all(t.text != "bring_activemask" for t in self.all[slice(*v.of.value)])
 
     def _lonely(self, node: Node) -> bool:
-        """Whether lanes that the conditions around a meeting exclude meet nobody later."""
+        """Whether the lanes that skip a meeting, because of conditions, reach no later one."""
         return all(self._next_after(n) == "end" for n in self.conditions(node))
 
     def _next_after(self, node: Node) -> str:
-        """Where threads that skip a statement meet others: at a barrier, or an operation of a warp
-        (meet), or nowhere until their end."""
+        """Where threads that skip a statement synchronize next: at a barrier, at a warp-wide
+        operation ("meet"), or nowhere ("end")."""
         start = node
         for outer in reversed(self._around_it[node]):
             if outer.kind == "block":
                 at = next(i for i, p in enumerate(outer.parts) if p is node)
                 if (found := self._first_of(outer.parts[at + 1 :])) != "end":
                     return found
-            # who has left a loop of threads does not come back
+            # a thread that has left such a loop does not return to it
             left = start in self.asked and self.asked.get(outer) is self.asked[start]
             if outer.kind in ("for", "while", "do") and not left:
                 body = outer.parts[0 if outer.kind == "do" else -1]

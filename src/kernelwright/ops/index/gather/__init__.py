@@ -219,7 +219,7 @@ def _narrowed(
 
 
 def _replaced(x: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
-    """x, where the part at the beginning of every dimension is replaced by `part`."""
+    """x with the region at the start of every dimension replaced by `part`."""
     if part.shape == x.shape:
         return part
     wholes = [x]  # x, narrowed in one more dimension each time

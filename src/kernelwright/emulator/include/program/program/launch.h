@@ -41,14 +41,14 @@ void submit(Job);
 // Memory that the host has written otherwise than by a function of the API.
 void wrote(const void *, size_t bytes);
 
-// A local variable of a kernel that is declared without a value; the checks tell reads of it.
+// A kernel's local variable declared without an initializer. The checks find reads of it.
 template <typename T> KW_BUILT_IN void unset(T &x, const char *name) {
   using One = std::remove_all_extents_t<T>;
   if constexpr (std::is_trivially_default_constructible_v<One> && std::is_trivially_copyable_v<One>)
     kw_unset(&x, sizeof x, name);
 }
 
-// Bytes of shared memory that belong to no variable.
+// Bytes of shared memory between variables, to find accesses past the end of an array.
 #define KW_GAP(name) static __shared__ __attribute__((used)) unsigned char name[64]
 
 // Kernels whose addresses are taken as void *: how their parameters are read.

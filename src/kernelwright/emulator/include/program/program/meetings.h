@@ -1,12 +1,12 @@
-// Operations of a warp in the loops over a block's threads: each lane notes what it brings, all
-// lanes that are there meet, each lane takes what it gets. The functions bring_NAME stand for the
-// functions of CUDA of that name.
+// Warp-wide operations in the loops over a block's threads, in three steps: each lane stores its
+// operands (bring_NAME, for CUDA's function NAME), the operation is executed for the lanes that
+// take part, and each lane loads its result (got).
 #pragma once
 
 namespace kw::loops {
 
-// Lanes of a warp that its operation names are missing: with a stack for each thread it would wait
-// for them, in vain.
+// Lanes in the mask of an operation do not take part. With a stack for each thread, the operation
+// would wait for them forever.
 [[noreturn]] __attribute__((noinline)) inline void missing(unsigned lanes, unsigned mask) {
   kw_fail("an operation of a warp names the lanes 0x%08x, of which 0x%08x do not come", mask,
           lanes);
@@ -15,8 +15,9 @@ namespace kw::loops {
   kw_fail("lane %u is not in its own mask 0x%08x", lane, mask);
 }
 
-// Calls act(set) for each set of the lanes `present` that name each other. `alive`: those that have
-// not ended. `last`: those that are not present meet nobody else, so they count as ended.
+// Calls act(set) for each set of lanes in `present` whose masks name each other. `alive`: lanes
+// that have not ended. `last`: lanes not in `present` execute no further operation, so they count
+// as ended.
 template <typename B, typename Act>
 KW_BUILT_IN void each_group(const B *lanes, unsigned present, unsigned alive, bool last, Act act) {
   for (unsigned left = present; left;) {
@@ -84,7 +85,7 @@ KW_BUILT_IN Shuffle<T> bring_shfl_xor_sync(size_t t, unsigned mask, T value, int
   return {value, mask, from <= (lane | (width - 1u)) ? from : lane};
 }
 
-// One word from each lane, one word to each.
+// An operation with one operand and one result of a word for each lane.
 template <kw::emulator::Wait WHAT, typename T> struct Asked {
   std::uint64_t value;
   unsigned mask;
@@ -168,7 +169,7 @@ KW_BUILT_IN Asked<kw::emulator::kSyncwarp, unsigned> bring_syncwarp(size_t,
   return {0, mask};
 }
 
-// The lanes that stand at this place, whichever these are.
+// The lanes that execute this statement (__activemask).
 struct Active {
   unsigned lanes;
   unsigned got() const { return lanes; }
@@ -231,14 +232,14 @@ KW_BUILT_IN Reduced<SIZE, T, Op> bring_reduce(size_t t, T value, Op op) {
   return {value, tile_mask<SIZE>(t), op};
 }
 
-// ---- the meeting of all warps of a block
+// ---- conditions over all warps of a block
 
 struct All {
   KW_BUILT_IN unsigned of(size_t, unsigned lanes) {
     return lanes == 32 ? 0xffffffffu : (1u << lanes) - 1;
   }
 };
-// Those threads for which a condition holds.
+// The threads for which a condition holds.
 template <typename F> struct Where {
   F holds;
   __forceinline__ unsigned of(size_t first, unsigned lanes) const {

@@ -1,4 +1,4 @@
-// Stands for thrust's header of the same name: what its vectors hold is memory of the device.
+// Replaces thrust's header of the same name: its vectors allocate device memory.
 #pragma once
 #include <thrust/mr/memory_resource.h>
 
