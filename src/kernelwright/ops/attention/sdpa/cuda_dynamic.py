@@ -13,7 +13,7 @@ from kernelwright.contract.plan import Scalar, packed
 from kernelwright.contract.template_args import CTYPE, boolean
 
 from .call import Call
-from .dynamic_tiling import WIDE, WIDE_COLS, dynamic_tile
+from .dynamic_tiling import WIDE, dynamic_tile, wide_cols
 from .hopper_tiling import GROUP_ROWS, ROWS, rows_map, wide
 
 FOLDER = Path(__file__).parent
@@ -39,13 +39,14 @@ def dynamic(gpu, config, **args):
 
 def wgmma_wide(gpu, config, **args):
     c = Call(args)
-    template = f"{CTYPE[c.dtype]}, {WIDE}, {WIDE_COLS}, 2, {boolean(c.causal)}"
+    cols = wide_cols(c.causal)
+    template = f"{CTYPE[c.dtype]}, {WIDE}, {cols}, 2, {boolean(c.causal)}"
     kernel = CudaKernel(
         FOLDER / "cuda_wgmma_wide.cu", f"attention_wgmma<{template}>", emulated=False
     )
     numbers = map(i32, (c.h, c.group, c.length, c.s))
-    shared = (ROWS + 4 * WIDE_COLS) * WIDE * 2 + 1024
-    given = (*_maps(c, ROWS, WIDE_COLS), "lse", *numbers, f32("scale"))
+    shared = (ROWS + 4 * cols) * WIDE * 2 + 1024
+    given = (*_maps(c, ROWS, cols), "lse", *numbers, f32("scale"))
     return Plan((Launch(kernel, (cdiv(c.length, ROWS) * c.b * c.h, 1, 1), given,
                         (384, 1, 1), shared),))  # fmt: skip
 

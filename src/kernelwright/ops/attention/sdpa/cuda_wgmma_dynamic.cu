@@ -47,14 +47,14 @@ __global__ void __launch_bounds__((1 + GROUPS) * kw::kWarpGroup, 1)
     return ((CAUSAL ? min(keys, first_row + kRows) : keys) + COLS - 1) / COLS;
   };
   kw::RingPosition<STAGES> at_k, at_v;
-  kw::RingPosition<1> at_q, at_next;
+  kw::RingPosition<1> at;  // of queries and of numbers
 
   if (warp_group == 0) {
     kw::decrease_registers<GROUPS == 2 ? 24 : 32>();
     if (threadIdx.x >= 32 || !kw::elect_one()) return;
     unsigned number = blockIdx.x;
-    for (; number < order.count; at_next.advance()) {
-      next.put(number, at_next.parity);
+    for (; number < order.count; at.advance()) {
+      next.put(number, at.parity);
       const attention::Tile of = order.tile(number);
       const int first_row = of.block * kRows, head = of.head % order.heads;
       const int batch = of.head / order.heads, shared_head = head / order.group;
@@ -67,10 +67,9 @@ __global__ void __launch_bounds__((1 + GROUPS) * kw::kWarpGroup, 1)
       };
       const int tiles = tiles_of(first_row);
       load_k(tiles - 1);
-      q_empty.wait(at_q.parity ^ 1);
+      q_empty.wait(at.parity ^ 1);
       q_full.expect(Queries::kBytes);
       Queries::load(queries, q_map, &q_full, {0, first_row, head, batch});
-      at_q.advance();
       for (int tile = tiles - 1; tile >= 0; tile--) {
         if (tile > 0)
           load_k(tile - 1);
@@ -83,25 +82,25 @@ __global__ void __launch_bounds__((1 + GROUPS) * kw::kWarpGroup, 1)
         at_v.advance();
       }
     }
-    next.put(number, at_next.parity);
+    next.put(number, at.parity);
     attention::leave(counters);
     return;
   }
 
   kw::increase_registers<GROUPS == 2 ? 240 : 160>();
   const bool signals = threadIdx.x % kw::kWarpGroup == 0;
+  const int own_row = threadIdx.x % kw::kWarpGroup / 32 * 16 + threadIdx.x % 32 / 4;
   const attention::RowStore<T, Queries::kBox> store{results + turn * kGroupRows * 128, 1 + turn};
   const auto wait_for_turn = [&] { kw::named_barrier_sync(1 + GROUPS + turn, 2 * kw::kWarpGroup); };
   const auto pass_turn = [&] {
     kw::named_barrier_arrive(1 + GROUPS + (turn + 1) % GROUPS, 2 * kw::kWarpGroup);
   };
-  for (;; at_next.advance()) {
-    const unsigned number = next.take(at_next.parity);
+  for (;; at.advance()) {
+    unsigned number = next.take(at.parity);
     if (number >= order.count) break;
-    const attention::Tile of = order.tile(number);
-    const int group_row = of.block * kRows + turn * kGroupRows;
-    const int row = group_row + threadIdx.x % kw::kWarpGroup / 32 * 16 + threadIdx.x % 32 / 4;
-    const int tiles = tiles_of(of.block * kRows);
+    const int first_row = order.tile(number).block * kRows;
+    const int group_row = first_row + turn * kGroupRows, row = group_row + own_row;
+    const int tiles = tiles_of(first_row);
     const int whole = (CAUSAL ? min(keys, group_row + 1) : keys) / COLS;  // tiles seen by all rows
     float s[COLS / 2], y[D / 2] = {}, fade[2];
     unsigned weights[COLS / 4];
@@ -157,8 +156,7 @@ __global__ void __launch_bounds__((1 + GROUPS) * kw::kWarpGroup, 1)
       round();
     };
 
-    q_full.wait(at_q.parity);
-    at_q.advance();
+    q_full.wait(at.parity);
     if (turn == GROUPS - 1 && tiles > 1) pass_turn();
     scores();
     kw::wgmma_wait<0>();
@@ -177,12 +175,15 @@ __global__ void __launch_bounds__((1 + GROUPS) * kw::kWarpGroup, 1)
     release_v();
 
     softmax.finish();
+    asm volatile("" : "+r"(number));  // computed again: the loops have no registers for it
+    const attention::Tile of = order.tile(number);
+    const int start = of.block * kRows + turn * kGroupRows;
     const float scale_of[2] = {softmax.scale(0), softmax.scale(1)};
 #pragma unroll
     for (int h = 0; h < 2; h++)
-      if (threadIdx.x % 4 == 0 && row + 8 * h < length)
-        lse[static_cast<long long>(of.head) * length + row + 8 * h] = softmax.lse(h);
-    store.store(y, scale_of, y_map, {0, group_row, of.head % order.heads, of.head / order.heads});
+      if (threadIdx.x % 4 == 0 && start + own_row + 8 * h < length)
+        lse[static_cast<long long>(of.head) * length + start + own_row + 8 * h] = softmax.lse(h);
+    store.store(y, scale_of, y_map, {0, start, of.head % order.heads, of.head / order.heads});
   }
   store.finish();
 }

@@ -1,4 +1,4 @@
-// Heads of up to 256 elements: the kernel of `cuda_wgmma` with tiles of 80 keys.
+// Heads of up to 256 elements: the kernel of `cuda_wgmma` with tiles of 80 keys, or 64 if causal.
 //
 // Idea: a thread has 128 sums of values, so 40 scores and 20 registers of weights are what its 240
 // registers hold. Two stages of keys and of values and 128 queries fill 225 KiB of shared memory.

@@ -11,7 +11,7 @@ from kernelwright.contract import Config
 from .heuristics import fits_vectors
 from .hopper_tiling import wide
 
-WIDE, WIDE_COLS = 256, 80  # widest head, and keys of its tiles
+WIDE = 256  # widest head
 DYNAMIC_CONFIGS = (
     {"cols": 128, "groups": 2, "stages": 2},
     {"cols": 128, "groups": 3, "stages": 3},
@@ -25,6 +25,12 @@ def dynamic_tile(config: Config, d: int) -> tuple[int, int, int]:
     if d > 64:
         return 2, 128, 2
     return config["groups"], config["cols"], config["stages"]
+
+
+def wide_cols(causal: bool) -> int:
+    """Keys per tile with heads of 256, two stages of which fit shared memory; with a causal mask
+    80 would not fit registers."""
+    return 64 if causal else 80
 
 
 def choose_dynamic(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
