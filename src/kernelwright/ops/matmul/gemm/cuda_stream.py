@@ -44,12 +44,11 @@ def plan_integers(gpu, config, x, packed, scales, bias, bits) -> Plan:
     stream = stream_of(gpu, config, m, n, k, bits)
     row, rows, of_x = 16 * bits, min(stream.rows, n), min(8 * stream.blocks, m)
     copied = 2 * stream.rows // (2 if stream.rows > 128 else 1)  # scales and zero points at a time
-    line = line_of(x) or k
     maps = (
         TensorMap("packed", packed.dtype, (k * bits // 8, n, 1), (k * bits // 8,) * 2,
                   (row, rows, 1), row),
         TensorMap("scales", scales.dtype, (2 * n, k // GROUP, 1), (4 * n,) * 2, (copied, 1, 1), 0),
-        TensorMap("x", x.dtype, (SLICE, m, k // SLICE), (line * 2, ROW), (SLICE, of_x, 2)),
+        _rows("x", x, m, of_x),
     )  # fmt: skip
     bytes_ = row * rows + 4 * stream.rows + 2 * ROW * of_x
     args = (*maps, NULL if bias is None else "bias", "y")

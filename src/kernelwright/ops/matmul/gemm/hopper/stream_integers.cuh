@@ -73,7 +73,9 @@ template <typename T, int BITS, class SHAPE> struct Integers {
 
   __device__ __forceinline__ void load(unsigned to, kw::Barrier *full, int top, int step) const {
     kw::tma_load(to, weight, full, kRow * step, top, 0);
-    kw::tma_load(to + kOfWeight, x, full, 0, 0, 2 * step);
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+      kw::tma_load(to + kOfWeight + i * kOperand, x, full, 128 * step + 64 * i, 0, 0);
 #pragma unroll
     for (int i = 0; i < kScales; i++)
       kw::tma_load(to + kOfWeight + kOfX + i * (kOfScales / kScales), scales, full,
