@@ -67,7 +67,8 @@ template <typename T, int BITS, class SHAPE> struct Integers {
   static constexpr int kScales = SHAPE::kRows > 128 ? 2 : 1;  // copies, of at most 256 elements
   static constexpr int kOfScales = SHAPE::kRows * 4;
   static constexpr int kStage = (kOfWeight + kOfX + kOfScales + 1023) / 1024 * 1024;
-  static constexpr int kAtOnce = SHAPE::kBlocks > 4 ? 4 : 8;  // instructions; their registers
+  // Instructions whose left operands are in registers at once: 17 warps leave 96 for each.
+  static constexpr int kAtOnce = SHAPE::kBlocks <= 4 ? 8 : 2;
   const kw::TensorMap &weight, &scales, &x;
   int bytes;  // that a stage receives: fewer than it holds if a matrix has fewer rows
 
