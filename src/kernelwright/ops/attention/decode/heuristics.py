@@ -16,6 +16,7 @@ CLUSTER = (
     {"warps": 8, "unroll": 2, "waves": 1},
 )
 MOST_BLOCKS = 8  # of a cluster
+_FEW_HEADS, _LONG = 16, 2048  # heads of the cache, and positions
 _ROOM = 512  # elements of queries that a warp holds
 
 
@@ -72,9 +73,17 @@ def choose_cluster(gpu, q, k, **others):
     return CLUSTER[2] if q.shape[1] > k.shape[1] else CLUSTER[0]
 
 
-def order(gpu, **args):
-    """None has a proof from a GPU yet."""
-    return ()
+def choose_split(gpu, q, k, k_cache, **others):
+    return _split_keys.choose(gpu, q.shape[0] * k.shape[1], k_cache.shape[2], k_cache, q.shape[2])
+
+
+def order(gpu, q, k, k_cache, **others):
+    """Tensor cores are for queries that share a key; a single query needs them only where few heads
+    leave the GPU to splits of their keys."""
+    few = q.shape[0] * k.shape[1] < _FEW_HEADS and k_cache.shape[2] >= _LONG
+    if q.shape[1] > k.shape[1] or few:
+        return ("cuda_split_mma", "cuda_cluster", "cuda_block")
+    return ("cuda_cluster", "cuda_split_mma", "cuda_block")
 
 
 def bucket(q, k, k_cache, **more):

@@ -77,8 +77,17 @@ def splits_of(gpu, config, blocks: int, tokens: int) -> int:
     return max(1, min(wanted, cdiv(tokens, 2 * config["cols"]), MOST_SPLITS))
 
 
-def order(gpu, **args):
-    return ("triton_split",)
+def choose_split(gpu, q, k, table, **others):
+    tokens = table.shape[1] * k.shape[1]
+    return _split_keys.choose(gpu, q.shape[0] * k.shape[2], tokens, k, q.shape[2])
+
+
+def order(gpu, k, **others):
+    """8-bit elements are converted in registers by one rung, and in a pass of their own by the
+    other, which reads 16-bit ones faster."""
+    if k.itemsize == 1:
+        return ("cuda_split_mma", "triton_split")
+    return ("triton_split", "cuda_split_mma")
 
 
 def order_update(gpu, **args):
