@@ -16,7 +16,6 @@ CLUSTER = (
     {"warps": 8, "unroll": 2, "waves": 1},
 )
 MOST_BLOCKS = 8  # of a cluster
-_FEW_HEADS, _LONG = 16, 2048  # heads of the cache, and positions
 _ROOM = 512  # elements of queries that a warp holds
 
 
@@ -78,12 +77,12 @@ def choose_split(gpu, q, k, k_cache, **others):
 
 
 def order(gpu, q, k, k_cache, **others):
-    """Tensor cores are for queries that share a key; a single query needs them only where few heads
-    leave the GPU to splits of their keys."""
-    few = q.shape[0] * k.shape[1] < _FEW_HEADS and k_cache.shape[2] >= _LONG
-    if q.shape[1] > k.shape[1] or few:
-        return ("cuda_split_mma", "cuda_cluster", "cuda_block")
-    return ("cuda_cluster", "cuda_split_mma", "cuda_block")
+    """Queries of one head of the cache go through tensor cores together; one alone is faster in a
+    cluster, unless there are too few heads to fill the GPU."""
+    split = "cuda_split_mma", "cuda_cluster", "cuda_block"
+    if q.shape[1] != k.shape[1] or (q.shape[0] * k.shape[1] < 16 and k_cache.shape[2] > 2048):
+        return split
+    return "cuda_cluster", "cuda_block", "cuda_split_mma"
 
 
 def bucket(q, k, k_cache, **more):

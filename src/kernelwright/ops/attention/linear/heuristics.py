@@ -68,7 +68,8 @@ def fits_recurrent(gpu, q, k, v, g, state, want_final, scale):
 
 
 def order(gpu, q, **others):
-    return (*(("cuda_recurrent",) if q.shape[2] <= DECODED else ()), "triton_chunked")
+    few = q.shape[2] <= DECODED
+    return ("cuda_recurrent", "triton_chunked") if few else ("triton_chunked", "cuda_recurrent")
 
 
 def order_backward(gpu, **args):
