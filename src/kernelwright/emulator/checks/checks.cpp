@@ -15,6 +15,13 @@ bool may_meet(const Event &e, const Seen &s, bool in_shared) {
   return each && !(in_shared && e.thread / 32 == s.t.warp());
 }
 
+// The plain write of a thread that now updates the same word atomically: the atomic updates of
+// other threads must come after both.
+bool initializes(const Event &e, const Seen &s) {
+  return e.set && e.kind == kWrite && s.kind & kAtomic && e.thread == s.t.number &&
+         e.block == number_of(*s.t.block);
+}
+
 // A read of a flag whose first value another thread writes in this launch. In another schedule, the
 // read may precede that write.
 bool may_come_first(const Cell &cell, unsigned bits, const Seen &s) {
@@ -22,6 +29,15 @@ bool may_come_first(const Cell &cell, unsigned bits, const Seen &s) {
   if (!cell.write.set || order.before(cell.write, s.t)) return false;
   const Missing missing = order.missing(cell.write, s.t);
   return missing == kReleases || missing == kReads;
+}
+
+// A volatile read of what another block has written by a volatile write, and nothing orders them,
+// though the thread has seen a later write of that block.
+bool may_be_old(const Event &e, const Seen &s) {
+  if (!e.set || !(e.kind & kVolatile) || !(s.kind & kVolatile) || e.block == number_of(*s.t.block))
+    return false;
+  return !order.before(e, s.t) && sights.later(e, s.t, s.address) &&
+         order.missing(e, s.t) != kNoLater;
 }
 
 void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, std::uint32_t turn,
@@ -52,7 +68,8 @@ void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, st
     unsettled = {key, s.address, s.bytes, {}};
     std::memcpy(unsettled.before, s.address, s.bytes);
   };
-  if (conflicts(cell.write)) report(cell.write);
+  if (conflicts(cell.write) || (!writes && !in_shared && may_be_old(cell.write, s)))
+    report(cell.write);
   if (writes) {
     // atomics on one word are ordered: what follows the last of them follows all of them
     const Event &last = cell.write;
@@ -61,12 +78,12 @@ void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, st
       if (behind && e.kind & kAtomic) e.set = 0;
       const bool wrong = conflicts(e);
       if (wrong) report(e);
-      if (wrong || order.before(e, s.t)) e.set = 0;
+      if (wrong || (order.before(e, s.t) && !initializes(e, s))) e.set = 0;
     }
     // an atomic update beside others: a plain write that comes later must be ordered with all
     Event &old = cell.write;
-    if (old.set && !order.before(old, s.t) && may_meet(old, s, in_shared))
-      cell.reads[cell.reads[0].set ? 1 : 0] = old;
+    const bool beside = old.set && !order.before(old, s.t) && may_meet(old, s, in_shared);
+    if (beside || initializes(old, s)) cell.reads[cell.reads[0].set ? 1 : 0] = old;
     cell.write = now;
     return;
   }
@@ -108,6 +125,12 @@ void in_shared(Seen &s, std::uint32_t place, std::uintptr_t at, const Event *sen
   });
 }
 
+// A volatile or atomic access to global memory.
+void look_at_sight(const Seen &s, const Event &now) {
+  if (!(s.kind & kWrite) || s.kind & kAtomic) sights.read(s.t, s.address);
+  if (s.kind & kWrite && sights.write(s.address, now)) order.advance(s.t);
+}
+
 void in_global(Seen &s, std::uint32_t place) {
   const auto at = reinterpret_cast<std::uintptr_t>(s.address);
   const Region *r = places[place].region;
@@ -141,6 +164,7 @@ void in_global(Seen &s, std::uint32_t place) {
   r->cells->each(at, s.bytes, [&](Cell &cell, unsigned bits) {
     look_at_cell(cell, bits, s, now, launch_turn, r->written, false);
   });
+  if (wanted & kRaces && s.kind & (kVolatile | kAtomic)) look_at_sight(s, now);
 }
 
 void look_at_copies(Seen &s) {
@@ -181,10 +205,12 @@ void launch_begin(const Launch &) {
   pending.clear();
   ++launch_turn;
   order.launch();
+  sights.launch();
 }
 
 void block_begin(Block &b) {
   order.block(b, number_of(b));
+  sights.block(b);
   mail.block(b);
   Memory &memory = memories[b.rank];
   memory.turn = ++turns;

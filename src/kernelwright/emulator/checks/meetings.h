@@ -37,8 +37,10 @@ void barrier(Block &b) {
       meet((first = &t)->where);
       if (wanted & kExits) look_at_exits(b, t);
     }
-    if (t.where != first->where && wanted & kDivergence)
-      findings.add(about(kTwoBarriers, side_of(*first, first->where, 0), side_of(t, t.where, 0)));
+    if ((t.where == first->where && t.call == first->call) || !(wanted & kDivergence)) continue;
+    Finding f = about(kTwoBarriers, side_of(*first, first->where, 0), side_of(t, t.where, 0));
+    f.offset = t.call != first->call;
+    findings.add(f);
   }
 }
 
