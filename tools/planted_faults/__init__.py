@@ -5,6 +5,6 @@
 
 rules.py has the rules, places.py finds where they apply, trials.py runs a program, `__main__.py`
 draws the sample and writes the record. A corpus is a folder of `.cu` files, each a right program,
-or a folder with `programs.json`, a list of {"repository", "commit", "path", "arguments"}, and each
-repository's files in OWNER+NAME/.
+or a folder with `programs.json` and each repository's files at its commit in OWNER+NAME/. The
+`programs.json` of this folder lists public programs, their arguments and edits of their sizes.
 """

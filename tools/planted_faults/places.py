@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .rules import RULES, Rule
+from .rules import REACHED, RULES, Rule
 
 _UNUSED = re.compile(r"//[^\n]*|/\*.*?\*/|^[ \t]*#(?:\\\n|[^\n])*", re.M | re.S)
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault at one place: the program's text with it, and with the rule's probe instead."""
+    """A fault at one place: the program's text with it, and with the rule's probe instead, or with
+    one where the function begins."""
 
     rule: Rule
     line: int
@@ -39,7 +40,12 @@ def mutants(text: str) -> list[Mutant]:
             def edited(by: str, start: int = start, end: int = m.end()) -> str:
                 return text[:start] + by + text[end:]
 
-            probe = edited(m.expand(rule.probe)) if rule.probe else None
+            probe = None
+            if rule.probe:
+                probe = edited(m.expand(rule.probe))
+            elif inside:
+                body = next(start for start, end in spans if start <= m.start() < end) + 1
+                probe = f'{text[:body]} printf("{REACHED}");{text[body:]}'
             line = bare.count("\n", 0, start) + 1
             column = start - bare.rfind("\n", 0, start)
             made.append(Mutant(rule, line, column, edited(by), probe))

@@ -27,7 +27,8 @@ class Rule:
         pattern: of the text without comments and directives.
         by: the replacement, a template of `re` or a function of the match; None: no fault here.
         device: whether it applies in functions for the device, or in all others.
-        probe: a template: the same program, which prints REACHED where the fault would differ.
+        probe: a template: the same program, which prints REACHED where the fault would differ; None
+            if no statement can stand there.
     """
 
     fault: str

@@ -36,11 +36,11 @@ class Trial:
 
 
 def trial(source: Path, text: str, arguments: tuple[str, ...]) -> Trial:
-    """Run a text in the place of a program, beside its headers."""
-    file = source.with_name(f"planted_{os.getpid()}_{source.name}")
-    file.write_text(text)
+    """Run a text in the place of a program."""
+    file = source.with_name(f"planted_{os.getpid()}_{source.name}")  # beside its headers
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
+        file.write_text(text)
         process = _FORK.Process(target=_run, args=(file, arguments, out))
         try:
             process.start()

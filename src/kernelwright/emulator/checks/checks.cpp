@@ -50,7 +50,8 @@ void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, st
   const bool writes = s.kind & kWrite, reads = !writes || s.kind & kAtomic;
   if (wanted & kInit && reads && !written && (cell.written & bits) != bits)
     findings.add(s.finding(kNeverWritten));
-  if (wanted & kInit && reads && !written && may_come_first(cell, bits, s))
+  const bool old_value = !writes && !in_shared && may_be_old(cell.write, s);
+  if (wanted & kInit && reads && !written && may_come_first(cell, bits, s) && !old_value)
     findings.add(s.finding(kMayComeFirst));
   if (writes && s.kind & kVolatile && !in_shared) cell.written |= (bits & ~cell.written) << kFirst;
   if (writes) cell.written |= bits;
@@ -68,8 +69,7 @@ void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, st
     unsettled = {key, s.address, s.bytes, {}};
     std::memcpy(unsettled.before, s.address, s.bytes);
   };
-  if (conflicts(cell.write) || (!writes && !in_shared && may_be_old(cell.write, s)))
-    report(cell.write);
+  if (conflicts(cell.write) || old_value) report(cell.write);
   if (writes) {
     // atomics on one word are ordered: what follows the last of them follows all of them
     const Event &last = cell.write;

@@ -203,7 +203,8 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
             f"({b} among them): the condition before it depends on the thread"
         )
     else:
-        text = f"{a} reads lane {f.lane} by a shuffle in which that lane takes no part"
+        mild = f"{WARNING} " if f.offset else ""
+        text = f"{mild}{a} reads lane {f.lane} by a shuffle in which that lane takes no part"
     return Finding(
         CHECK_OF[f.kind],
         f"{here}: {text}",
