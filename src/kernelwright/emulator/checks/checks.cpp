@@ -36,8 +36,9 @@ bool may_come_first(const Cell &cell, unsigned bits, const Seen &s) {
 bool may_be_old(const Event &e, const Seen &s) {
   if (!e.set || !(e.kind & kVolatile) || !(s.kind & kVolatile) || e.block == number_of(*s.t.block))
     return false;
-  return !order.before(e, s.t) && sights.later(e, s.t, s.address) &&
-         order.missing(e, s.t) != kNoLater;
+  if (order.before(e, s.t)) return false;
+  const Sights::How how = sights.later(e, s.t, s.address);
+  return how == Sights::kPolled || (how && order.missing(e, s.t) != kNoLater);
 }
 
 void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, std::uint32_t turn,
@@ -127,7 +128,7 @@ void in_shared(Seen &s, std::uint32_t place, std::uintptr_t at, const Event *sen
 
 // A volatile or atomic access to global memory.
 void look_at_sight(const Seen &s, const Event &now) {
-  if (!(s.kind & kWrite) || s.kind & kAtomic) sights.read(s.t, s.address);
+  if (!(s.kind & kWrite) || s.kind & kAtomic) sights.read(s.t, s.address, s.kind & kAtomic);
   if (s.kind & kWrite && sights.write(s.address, now)) order.advance(s.t);
 }
 
@@ -177,6 +178,16 @@ void look_at_copies(Seen &s) {
   findings.add(f);
 }
 
+// 16 bytes at once at a variable in shared memory, or at a whole number of them behind its start:
+// the compiler copies a struct of 8-byte members like that.
+bool is_of_a_struct(const void *address, unsigned bytes) {
+  const auto *at = static_cast<const unsigned char *>(address);
+  if (bytes != 16 || at < shared_start || at >= shared_end) return false;
+  const auto offset = static_cast<std::uintptr_t>(at - shared_start);
+  const Region *r = find(variables, offset);
+  return r && (offset - r->start) % 16 == 0 && reinterpret_cast<std::uintptr_t>(at) % 8 == 0;
+}
+
 void access(Thread &t, const void *address, unsigned bytes, unsigned kind, const void *where) {
   unsettled.settle(findings);
   Seen s = {t, address, where, bytes, kind & 7, kNowhere, 0, t.block};
@@ -195,7 +206,7 @@ void access(Thread &t, const void *address, unsigned bytes, unsigned kind, const
     in_global(s, place);
   }
   if (wanted & kBounds && !(kind & kUnaligned) && (bytes & (bytes - 1)) == 0 &&
-      reinterpret_cast<std::uintptr_t>(address) % bytes)
+      reinterpret_cast<std::uintptr_t>(address) % bytes && !is_of_a_struct(address, bytes))
     findings.add(s.finding(kMisaligned));
 }
 

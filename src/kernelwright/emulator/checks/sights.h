@@ -28,26 +28,30 @@ class Sights {
     return true;
   }
   // A volatile or atomic read.
-  void read(const Thread &t, const void *address) {
+  void read(const Thread &t, const void *address, bool atomically) {
     if (words_.empty() || !words_.count(address)) return;
     std::vector<Sight> &seen = seen_[t.block->rank];
     const auto again = [&](const Sight &s) { return s.word == address && s.thread == t.number; };
     const auto from = seen.end() - std::min<std::ptrdiff_t>(8, seen.end() - seen.begin());
     const auto at = std::find_if(from, seen.end(), again);  // a poll reads the same again and again
-    const Sight now = {address, turn_, t.epoch, t.number};
+    const Sight now = {address, turn_, t.epoch, t.number, !atomically};
     if (at == seen.end())
       seen.push_back(now);
     else
       *at = now;
   }
-  // Whether a thread has seen, at another address, a write that its block made after `e`.
-  bool later(const Event &e, const Thread &t, const void *address) const {
+  // How a thread has seen, at another address, a write that its block made after `e`: kPolled by a
+  // volatile read since the last barrier, kSeen otherwise.
+  enum How { kNotSeen, kSeen, kPolled };
+  How later(const Event &e, const Thread &t, const void *address) const {
+    How how = kNotSeen;
     for (const Sight &s : seen_[t.block->rank]) {
       if (s.word == address || (s.epoch >= t.epoch && s.thread != t.number)) continue;
       for (const Last &l : words_.at(s.word))
-        if (l.turn <= s.turn && l.event.block == e.block && follows(l.event, e)) return true;
+        if (l.turn <= s.turn && l.event.block == e.block && follows(l.event, e))
+          how = std::max(how, s.polled && s.epoch == t.epoch ? kPolled : kSeen);
     }
-    return false;
+    return how;
   }
 
  private:
@@ -59,6 +63,7 @@ class Sights {
     const void *word;
     std::uint64_t turn;
     unsigned epoch, thread;
+    bool polled;  // by a volatile read
   };
   static bool follows(const Event &later, const Event &e) {
     return e.epoch < later.epoch ||

@@ -108,7 +108,14 @@ def _shared(text: str, all_: list[Token], at: int) -> Iterator[tuple[int, int, s
     for _, comma in pieces[:-1]:
         place = all_[comma].start
         yield place, place + 1, f"; KW_GAP(kw_gap{place}); {type_} "
-    yield all_[end].end, all_[end].end, f" KW_GAP(kw_gap{all_[end].end});"
+    arrays = (_array(all_, start, last) for start, last in pieces)
+    seen = "".join(f" KW_WRITTEN_ELSEWHERE({name});" for name in arrays if name)
+    yield all_[end].end, all_[end].end, f" KW_GAP(kw_gap{all_[end].end});{seen}"
+
+
+def _array(all_: list[Token], start: int, end: int) -> str | None:
+    """The name of an array, if one is declared there."""
+    return next((all_[i - 1].text for i in range(start + 1, end) if all_[i].text == "["), None)
 
 
 def _is_constexpr(all_: list[Token], at: int, end: int) -> bool:
