@@ -1,12 +1,16 @@
 """Faults planted by rules (tools/planted_faults): where, what the checks find, and the record."""
 
+import json
+
 import pytest
+from tools.planted_faults.__main__ import counted, programs, rules_hash, sample
 from tools.planted_faults.places import mutants
 from tools.planted_faults.trials import trial
 
 from kernelwright import emulator
-from support.paths import FIXTURES
+from support.paths import FIXTURES, ROOT
 
+RECORD = ROOT / "docs" / "planted_faults.json"
 watched = pytest.mark.skipif(bool(emulator.missing("watched")), reason="nothing is watched here")
 
 KERNEL = """
@@ -51,3 +55,17 @@ def test_a_planted_fault_is_found(tmp_path, program, rule, said):
     text = (FIXTURES / "right" / file.name).read_text()
     mutant = next(m for m in mutants(text) if m.rule.name == rule)
     assert said in (trial(file, mutant.text, ()).found or "")
+
+
+def test_the_record_is_of_these_rules_and_programs():
+    record = json.loads(RECORD.read_text())
+    assert record["rules"] == rules_hash()
+    assert record["classes"] == counted(record["mutants"])
+    own = sample(programs(FIXTURES / "right"), record["seed"], record["each"])
+    drawn = {(p.name, m.rule.name, m.line, m.column) for p, m in own}
+    recorded = {
+        (r["program"], r["rule"], r["line"], r["column"])
+        for r in record["mutants"]
+        if "@" not in r["program"]
+    }
+    assert drawn == recorded

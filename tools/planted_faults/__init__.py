@@ -1,6 +1,6 @@
 """Plants faults in right CUDA programs by seeded rules, and counts those that the checks find.
 
-    python -m tools.planted_faults --seed 2121 --corpus tests/fixtures/right \\
+    python -m tools.planted_faults --seed 2121 --each 24 --corpus tests/fixtures/right DIR \\
         --write docs/planted_faults.json
 
 rules.py has the rules, places.py finds where they apply, trials.py runs a program, `__main__.py`

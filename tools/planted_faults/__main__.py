@@ -17,8 +17,8 @@ from .trials import trial
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-#: Mutants without a finding that are no faults, each with the reason.
-EXCLUDED = HERE / "excluded.json"
+#: Why mutants have no finding; those that are no `fault` are not counted.
+REASONS = HERE / "reasons.json"
 #: Of one program and class, at most; more of classes that few programs have.
 MOST = {"fence": 6, "asynchronous copy": 6, "alignment": 4}
 MOST_ELSE = 3
@@ -92,9 +92,8 @@ def tried(drawn: list[tuple[Program, Mutant]]) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def excluded() -> dict[tuple[str, str, int, int], str]:
-    rows = json.loads(EXCLUDED.read_text())
-    return {(x["program"], x["rule"], x["line"], x["column"]): x["reason"] for x in rows}
+def place_of(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["program"], row["rule"], row["line"], row["column"]
 
 
 def counted(rows: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
@@ -118,11 +117,11 @@ def rules_hash() -> str:
 
 
 def written(record: Path, rows: list[dict[str, Any]], seed: int, each: int) -> None:
-    by_hand = excluded()
+    by_hand = {place_of(x): x for x in json.loads(REASONS.read_text())}
     for row in rows:
-        key = (row["program"], row["rule"], row["line"], row["column"])
-        if row["found"] is None and key in by_hand:
-            row["without_effect"] = by_hand[key]
+        why = by_hand.get(place_of(row))
+        if row["found"] is None and why:
+            row["missed" if why["fault"] else "without_effect"] = why["reason"]
     head = {"seed": seed, "each": each, "rules": rules_hash(), "classes": counted(rows)}
     lines = ",\n".join(json.dumps(row) for row in rows)
     record.write_text(f'{json.dumps(head)[:-1]},\n"mutants": [\n{lines}\n]}}\n')
