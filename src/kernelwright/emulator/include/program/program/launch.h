@@ -52,6 +52,9 @@ template <typename T> KW_BUILT_IN void unset(T &x, const char *name) {
 // Bytes of shared memory between variables, to find accesses past the end of an array.
 #define KW_GAP(name) static __shared__ __attribute__((used)) unsigned char name[64]
 
+// The compiler must not take an array without stores for one of zeros.
+#define KW_WRITTEN_ELSEWHERE(name) __asm__ volatile("" ::"r"(&name) : "memory")
+
 // Kernels whose addresses are taken as void *: how their parameters are read.
 using Bind = Job (*)(const void *kernel, void **arguments);
 const void *know(const void *kernel, Bind);
