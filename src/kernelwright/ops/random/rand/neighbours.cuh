@@ -53,26 +53,4 @@ __device__ __forceinline__ void pair_of(const Uniform<T> &, unsigned a, unsigned
   x *= x < kRoundsToOne<T> ? 1.0f : 0.0f, y *= y < kRoundsToOne<T> ? 1.0f : 0.0f;
 }
 
-// sqrtf of 0 or a normal number, without the branch for other numbers: the compiler's instructions
-// for normal numbers, after which 0 times a finite reciprocal root is 0.
-__device__ __forceinline__ float normal_root(float x) {
-#ifdef __CUDA_ARCH__
-  float y;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(fmaxf(x, 0x1p-126f)));
-  const float root = x * y;
-  return fmaf(fmaf(-root, root, x), 0.5f * y, root);
-#else
-  return sqrtf(x);
-#endif
-}
-template <typename T>
-__device__ __forceinline__ void pair_of(const Normal<T> &, unsigned a, unsigned b, float &x,
-                                        float &y) {
-  constexpr float kTurn = 0x1p-32f * 6.2831855f;
-  const float radius = normal_root(-2.0f * logf(unit(a)));
-  float sine, cosine;
-  __sincosf(fmaf(__uint2float_rn(b), kTurn, kTurn / 2), &sine, &cosine);
-  x = fmaf(radius * sine, 1.0f, 0.0f), y = fmaf(radius * cosine, 1.0f, 0.0f);
-}
-
 }  // namespace kw
