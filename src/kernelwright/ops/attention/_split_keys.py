@@ -19,11 +19,21 @@ CONFIGS = (
 MOST_SPLITS = 64
 WIDEST = 256  # elements of a head
 _MOST_GROUPS = 4
-_ROOM = 384  # elements of 8 queries' sums that fit a warp's registers
+# Elements of 8 queries' sums that fit a warp's registers, with tiles of 16 keys and otherwise.
+_ROOM, _LESS_ROOM = 512, 384
 _RESERVED = 1024  # bytes of shared memory that the hardware takes for a block
 _TURNS = 4  # of the GPU, after which no split makes the last one much shorter
 _START = 64  # keys that a warp would read while a block starts and ends
+_FEW_TOKENS = 2**14  # keys of all items; fewer are read while a large block starts
 _ELEMENTS = {torch.float8_e4m3fn: "E4M3", torch.float8_e5m2: "E5M2", torch.int8: "Int8"}
+
+
+def choose(gpu, items: int, tokens: int, cache, d: int):
+    """Two small blocks per multiprocessor if there are more items than multiprocessors, few keys in
+    total, or narrow heads; one large block otherwise and for 8-bit caches."""
+    if cache.itemsize > 1 and (items > gpu.sms or items * tokens < _FEW_TOKENS or d <= 64):
+        return CONFIGS[0]
+    return CONFIGS[1]
 
 
 @dataclass(frozen=True)
@@ -70,7 +80,8 @@ def blocks_of(gpu, config, dtype, cache, group: int, d: int, dv: int, pairs: int
     size, d, dv = cache.itemsize, fixed(d), fixed(dv)
     wide = _rounded(max(d, dv), 64)
     eights = fixed(cdiv(group, 8))
-    chunks = cdiv(eights, min(_MOST_GROUPS, max(1, _ROOM // wide)))
+    held = _ROOM if config["keys"] == 16 and wide <= 128 else _LESS_ROOM
+    chunks = cdiv(eights, min(_MOST_GROUPS, max(1, held // wide)))
     groups = cdiv(eights, chunks)
     room = (gpu.shared_per_block + _RESERVED) // config["blocks"] - _RESERVED
     slot = config["keys"] // 16 * _tile_bytes(size, d, dv)
