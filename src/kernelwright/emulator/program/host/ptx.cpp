@@ -367,7 +367,11 @@ const Code *parsed(const char *text, const char *file, int line) {
 }
 
 void execute(const Code *code, Operand *operands, unsigned count) {
-  const void *where = HERE;
+  execute(code, operands, count, HERE, nullptr);
+}
+
+void execute(const Code *code, Operand *operands, unsigned count, const void *where,
+             Gathering *gathering) {
   kw_current->where = where;
   if (!code->wrong.empty()) {
     const char *why = refused(code->wrong);
@@ -376,7 +380,7 @@ void execute(const Code *code, Operand *operands, unsigned count) {
   }
   u64 few[kOperands + 32];
   std::vector<u64> many(code->slots > kOperands + 32 ? code->slots : 0);
-  Frame frame = {many.empty() ? few : many.data(), where, 0};
+  Frame frame = {many.empty() ? few : many.data(), where, 0, gathering};
   for (unsigned i = 0; i < count; ++i) frame.slots[i] = operands[i].value;
   for (unsigned i = kOperands; i < code->slots; ++i) frame.slots[i] = 0;
   const int last = static_cast<int>(code->instructions.size());

@@ -33,10 +33,12 @@ struct Arg {
 };
 
 struct Instruction;
+struct Gathering;
 struct Frame {
   u64 *slots;
   const void *where;
-  int next;  // the next instruction; jumps change it
+  int next;              // the next instruction; jumps change it
+  Gathering *gathering;  // of a warp whose lanes are executed one after the other, or null
   u64 get(const Arg &) const;
   void set(const Arg &, u64 value);
 };
@@ -64,6 +66,9 @@ struct Code {
   const char *file;
   int line;
 };
+
+// Executes a statement for the current thread.
+void execute(const Code *, Operand *, unsigned count, const void *where, Gathering *);
 
 // The act of an instruction, or null if there is none. Each file has its own function.
 Act arithmetic(Instruction &);

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
+from .. import asm
 from ..tokens import Token, angle_opening, closing, opening, tokens
 from .definitions import Definition, definitions
 
@@ -48,7 +49,7 @@ PURE = re.compile(
       | half2? | __half2? | (?:__)?nv_bfloat162? | dim3 | bool | char | short | int | long | float
       | double | unsigned | signed | sizeof | alignof | decltype | static_cast | reinterpret_cast
       | const_cast | if | for | while | switch | return | constexpr | KwAny
-      | bring_\w+ | tile_mask | tile_rank""",
+      | KwFrom | bring_\w+ | tile_mask | tile_rank""",
     re.X,
 )
 #: Those of them whose value is the same for all threads if their arguments are.
@@ -79,6 +80,16 @@ class Facts:
                 parameters = set(re.findall(r"\w+", m[2] or ""))
                 made = [t for t in tokens(m[3]) if t.text not in parameters]
                 found.setdefault(m[1], []).append(made)
+        return found
+
+    @cached_property
+    def written(self) -> dict[str, tuple[list[str], str]]:
+        """Parameters and text of the macros that are defined once and have parameters."""
+        found: dict[str, tuple[list[str], str]] = {}
+        for m in (m for text in self._texts for m in _DEFINE.finditer(text)):
+            if m[2] and len(self.macros[m[1]]) == 1:
+                parameters = [p.strip() for p in m[2][1:-1].split(",") if p.strip()]
+                found[m[1]] = parameters, re.sub(r"\\\r?\n", " ", m[3])
         return found
 
     @cached_property
@@ -200,7 +211,18 @@ def atomic(all_: Iterable[Token]) -> bool:
 
 def together(all_: Iterable[Token]) -> str | None:
     """A name by which code meets other threads or waits for them, or None."""
-    return next((t.text for t in all_ if t.kind == "name" and TOGETHER.fullmatch(t.text)), None)
+    all_ = list(all_)
+    own = -1
+    for i, t in enumerate(all_):
+        if t.kind == "name" and t.text in asm.NAMES and asm.concerns(all_, i) == "thread":
+            own = i
+        elif t.kind == "name" and TOGETHER.fullmatch(t.text):
+            if own != i - 1:  # volatile behind asm
+                return t.text
+            own = i
+        elif own == i - 1:
+            own = -1
+    return None
 
 
 def called(all_: list[Token]) -> set[str]:
