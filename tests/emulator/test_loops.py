@@ -87,7 +87,7 @@ def test_what_gets_loops(code):
         ("auto f = [&] { return n; }; __syncthreads(); f();", "it has a lambda"),
         ("__syncthreads();\n#ifdef A\n x[0] = 1;\n#endif\n", "directives"),
         ("__threadfence(); __syncthreads();", "it uses __threadfence"),
-        ('asm volatile("bar.sync 0;"); __syncthreads();', "the statement asm"),
+        ('asm volatile("bar.sync 0;"); __syncthreads();', "the instruction bar.sync"),
     ],
 )
 def test_what_stays_on_fibers(code, reason):

@@ -1,6 +1,7 @@
 // Parsed asm statements.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "host.h"
@@ -51,8 +52,13 @@ struct Instruction {
   Arg guard;
   std::vector<Arg> args;
   Act act = nullptr;
-  int plan[8] = {};  // values that the act has computed in advance
-  bool has(const char *word) const;
+  int plan[8] = {};                        // values that the act has computed in advance
+  bool has(std::string_view word) const {  // inline, for words of known lengths
+    for (const std::string &w : words)
+      if (w.size() == word.size() && !__builtin_memcmp(w.data(), word.data(), word.size()))
+        return true;
+    return false;
+  }
   bool begins(const char *words) const { return name.rfind(words, 0) == 0; }
   Type type() const { return types.empty() ? Type{'b', 32, false} : types.back(); }
 };

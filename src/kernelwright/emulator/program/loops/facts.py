@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import pairwise
 
 from .. import asm
 from ..tokens import Token, angle_opening, closing, opening, tokens
@@ -58,6 +59,7 @@ UNIFORM = re.compile(
     r"|size_t|uint|u?int(?:8|16|32|64)_t"
 )
 
+_VOLATILE = ("volatile", "__volatile__")
 _APART = Token("mark", ";", 0, 0)
 
 
@@ -170,6 +172,25 @@ class Facts:
         return frozenset(n for n, plain in found.items() if plain)
 
     @cached_property
+    def formulas(self) -> frozenset[str]:
+        """Functions of the program that return an expression of their parameters, and nothing else:
+        of two values of the same arguments, both are the same."""
+        found: dict[str, bool] = {}
+        for name, all_ in ((n, body) for n, bodies in self.functions.items() for body in bodies):
+            body = next(i for i, t in enumerate(all_) if is_mark(t, "{"))
+            first, words = all_[body + 1].text, [t.text for t in all_[body:-1]]
+            before = [t.text for t in all_[:body]]
+            single = first == "return" and words.count(";") == 1 and "&" not in before
+            marks = "".join(words)
+            changed = re.search(r"(?<![=!<>])=(?!=)|<<=|>>=|\[|->", marks) is not None
+            given = {t.text for t in all_[:body] if t.kind == "name"}
+            own = (t.text for t in all_[body + 2 : -1] if t.kind == "name")
+            known = all(w in given or UNIFORM.fullmatch(w) for w in own)
+            steps = any(a == b and a in "+-" for a, b in pairwise(words))
+            found[name] = found.get(name, True) and single and known and not changed and not steps
+        return frozenset(n for n, plain in found.items() if plain)
+
+    @cached_property
     def meeting_types(self) -> dict[str, Token]:
         """Names of types that stand for one of TOGETHER, such as a class of cub, and which."""
         found: dict[str, Token] = {}
@@ -212,16 +233,13 @@ def atomic(all_: Iterable[Token]) -> bool:
 def together(all_: Iterable[Token]) -> str | None:
     """A name by which code meets other threads or waits for them, or None."""
     all_ = list(all_)
-    own = -1
     for i, t in enumerate(all_):
-        if t.kind == "name" and t.text in asm.NAMES and asm.concerns(all_, i) == "thread":
-            own = i
-        elif t.kind == "name" and TOGETHER.fullmatch(t.text):
-            if own != i - 1:  # volatile behind asm
-                return t.text
-            own = i
-        elif own == i - 1:
-            own = -1
+        if t.kind != "name" or not TOGETHER.fullmatch(t.text):
+            continue
+        # volatile behind asm belongs to it
+        at = i - 1 if i and t.text in _VOLATILE and all_[i - 1].text in asm.NAMES else i
+        if all_[at].text not in asm.NAMES or asm.concerns(all_, at) != "thread":
+            return t.text
     return None
 
 

@@ -4,8 +4,12 @@
 
 namespace kw::loops {
 
-template <typename T> struct Unrestricted { using Type = T; };
-template <typename T> struct Unrestricted<T *__restrict__> { using Type = T *; };
+template <typename T> struct Unrestricted {
+  using Type = T;
+};
+template <typename T> struct Unrestricted<T *__restrict__> {
+  using Type = T *;
+};
 
 // A value for each thread of the block, with no initial value. T may be an array.
 template <typename T> class Room {

@@ -102,8 +102,7 @@ KW_BUILT_IN Gathered<sizeof...(O)> gathered(Text text, const char *file, int lin
 #pragma GCC visibility pop
 
 // asm statements as program/loops writes them.
-#define KwPtx(text, ...) \
-  kw::ptx::statement([] { return text; }, __FILE__, __LINE__, ##__VA_ARGS__)
+#define KwPtx(text, ...) kw::ptx::statement([] { return text; }, __FILE__, __LINE__, ##__VA_ARGS__)
 #define KwGather(text, ...) \
   kw::ptx::gathered([] { return text; }, __FILE__, __LINE__, ##__VA_ARGS__)
 #define KwTo(constraint, x) kw::ptx::operand(constraint, *(x))
