@@ -27,7 +27,11 @@ def why(text):
 
 
 def body(code):
-    head = "__global__ void k(int *x, int n, float4 v) { __shared__ int s[64];"
+    head = (
+        "__device__ int halves(int x) { return (x + 1) / 2; }"
+        "__device__ int first(int x) { return x + threadIdx.x; }"
+        "__global__ void k(int *x, int n, float4 v) { __shared__ int s[64];"
+    )
     return why(f"{head} {code} }}")["k"]
 
 
@@ -52,6 +56,10 @@ def body(code):
         "if (__ballot_sync(~0u, n > 3) == 5) x[0] = 1; else if (__all_sync(~0u, n)) x[0] = 2;",
         "volatile int *p = s; p[threadIdx.x] += p[threadIdx.x + 1]; x[0] = s[0];",
         "while (x[threadIdx.x] < n) { x[threadIdx.x] += __popc(__activemask()); }",
+        'asm("ex2.approx.f32 %0, %1;" : "=f"(v.x) : "f"(v.y)); __syncthreads();',
+        'asm volatile("st.shared.b32 [%0], %1;" ::"r"(n), "r"(n)); __syncthreads();',
+        'int m; asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(m) : "r"(n));',
+        "for (int i = 0; i < halves(n); ++i) __syncthreads();",
         "float r = sqrtf(v.x); switch (n) { case 1: r = 2; break; } __syncthreads(); x[0] = r;",
     ],
 )
@@ -87,7 +95,11 @@ def test_what_gets_loops(code):
         ("auto f = [&] { return n; }; __syncthreads(); f();", "it has a lambda"),
         ("__syncthreads();\n#ifdef A\n x[0] = 1;\n#endif\n", "directives"),
         ("__threadfence(); __syncthreads();", "it uses __threadfence"),
-        ('asm volatile("bar.sync 0;"); __syncthreads();', "the statement asm"),
+        ('asm volatile("bar.sync 0;"); __syncthreads();', "the instruction bar.sync"),
+        ('asm("ld.volatile.b32 %0, [%1];" : "=r"(n) : "l"(x)); __syncthreads();', "ld.volatile"),
+        ('asm("L: bra L;"); __syncthreads();', "the instruction L:"),
+        ('while (n) asm("ld.b32 %0, [%1];" : "=r"(n) : "l"(x)); __syncthreads();', "may wait"),
+        ("for (int i = 0; i < first(n); ++i) __syncthreads();", "a barrier under a condition"),
     ],
 )
 def test_what_stays_on_fibers(code, reason):

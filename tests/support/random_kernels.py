@@ -1,5 +1,6 @@
 """Random programs with barriers: loops and conditions around them, variables of all kinds, indices
-of several forms. They have no races, so their results do not depend on the schedule."""
+of several forms, instructions of PTX. They have no races, so their results do not depend on the
+schedule."""
 
 import random
 
@@ -14,6 +15,28 @@ __device__ int warp_sum(int x) {
   return x;
 }
 __device__ void bump(int &x) { x = x * 3 + threadIdx.x; }
+#define ROTATED(to, x, n) asm("shf.l.wrap.b32 %0, %1, %1, %2;" : "=r"(to) : "r"(x), "r"(n))
+__device__ int field(int x) {
+  int y;
+  asm("bfe.s32 %0, %1, 3, 9;" : "=r"(y) : "r"(x));
+  return y;
+}
+__device__ void tripled(int &x, int y) {
+  asm volatile("{ .reg .s32 u; add.s32 u, %0, %1; mad.lo.s32 %0, u, 3, %1; }" : "+r"(x) : "r"(y));
+}
+#define AT(p) (unsigned)__cvta_generic_to_shared(p)
+#define COPY(to, from) \\
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(AT(to)), "l"(from) : "memory")
+__device__ int rows(const int *s) {
+  int y;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
+               : "=r"(y) : "r"(AT(s + threadIdx.x % 8 * 4)));
+  return y;
+}
+#define MMA(c, a, b) \\
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, " \\
+               "{%0,%1,%2,%3};" : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) \\
+               : "r"(a), "r"(b), "r"(a ^ b))
 """
 _MAIN = """int main() {
   int *in, *out;
@@ -51,6 +74,7 @@ class _Kernel:
         self.warp = rng.random() < 0.6 and x * y % 32 == 0
         self.own, self.same = ["a", "b"], ["n", "m", "q"]  # per-thread values, uniform values
         self.count = 0
+        self.whole = True  # no thread has ended
 
     def text(self) -> str:
         rng, n = self.rng, self.threads
@@ -101,6 +125,8 @@ class _Kernel:
         kinds = [self.declares, self.assigns, self.chooses, self.repeats, self.meets, self.meets]
         kinds += [self.fills, self.steps, self.points]
         kinds += [self.shuffles, self.warps] if self.warp else []
+        kinds += [self.instructions, self.copies]
+        kinds += [self.matrices] if self.warp and self.flat and self.whole else []
         kinds += [self.leaves] if depth == 0 else []
         kinds += [self.loops, self.branches] if depth < 2 else []
         own, same = list(self.own), list(self.same)
@@ -166,6 +192,30 @@ class _Kernel:
         ]
         return [*self.rng.choice(forms), "__syncthreads();"]
 
+    def instructions(self, _: int) -> list[str]:
+        x, target = self.value(), self.rng.choice(["a", "b"])
+        forms = [
+            f"ROTATED({target}, {x}, {self.common()});",
+            f"{target} += field({x});",
+            f"tripled({target}, {x});",
+            f'asm volatile("lop3.b32 %0, %0, %1, %2, 0x6a;" : "+r"({target}) : "r"({x}), "r"(t));',
+            f'if (t % 3) asm("prmt.b32 %0, %1, %2, 0x1a05;" : "=r"(w[1]) : "r"({x}), "r"(t));',
+        ]
+        return [self.rng.choice(forms)]
+
+    def copies(self, _: int) -> list[str]:
+        begin = ["__syncthreads();", f"COPY(&s[t], in + {self.index()});"]
+        wait = self.rng.choice(["wait_all", "commit_group; cp.async.wait_group 0"])
+        wait = f'asm volatile("cp.async.{wait};" ::: "memory");'
+        return [*begin, *self.instructions(0), wait, "__syncthreads();", "b ^= s[(t + 1) % N];"]
+
+    def matrices(self, _: int) -> list[str]:
+        c, target = self.fresh("c"), self.rng.choice(["a", "b"])
+        load = ["__syncthreads();", f"{target} ^= rows(s);", "__syncthreads();"]
+        product = [f"int {c}[4] = {{1, t, 3, {self.common()}}};", f"MMA({c}, a, b);"]
+        product.append(f"{target} += {c}[0] - {c}[1] * 3 + {c}[2] * 5 - {c}[3] * 7;")
+        return self.rng.choice([load, product])
+
     def steps(self, _: int) -> list[str]:
         return [f"q += {self.common()};"]
 
@@ -175,6 +225,7 @@ class _Kernel:
     def leaves(self, _: int) -> list[str]:
         if self.rng.random() < 0.3:
             return [f"if ({self.common()} > 40) return;"]
+        self.whole = False
         return [f"if ({self.value()} % 17 == 3) return;"]
 
     def loops(self, depth: int) -> list[str]:

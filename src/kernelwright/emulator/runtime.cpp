@@ -64,6 +64,7 @@ void carry() {
     w.launch->entry(w.launch->arguments);
     w.busy = true;
     if (running(*t).in_loops) {
+      for (unsigned i = 0; i < running(*t).count; ++i) forget_copies(running(*t).threads[i]);
       w.alive = running(*t).alive = 0;
       ++w.progress;
       break;

@@ -52,14 +52,13 @@ def program(source: Path, kind: str) -> Path:
     if why := compiler.missing(kind):
         raise ToolchainError(why)
     files = sources.own(source.resolve())
-    made = sources.made(files, source.resolve(), kind in LOOPED, kind in CHECKED)
     require_main(source.resolve())
     flags = _flags(kind, files)
-    texts = [part for name, text in made.items() for part in (name, _bytes(text))]
+    _made_ready(kind)
+    texts = [part for path, text in files.items() for part in (str(path), _bytes(text))]
     others = [part for p in sources.beside(source.resolve()) for part in (str(p), p.read_bytes())]
-    entry = cache.key(
-        ["program", *texts, *others, host().parent.name, prelude(kind).parent.name, *flags]
-    )
+    own = [host().parent.name, prelude(kind).parent.name, _rewriter()]
+    entry = cache.key(["program", str(len(files)), *texts, *others, *own, *flags])
     what = f"building {source.name} for the CPU"
 
     def compile_(work: Path) -> cache.Files:
@@ -70,6 +69,18 @@ def program(source: Path, kind: str) -> Path:
     path = cache.get_or_build("emulated-program", entry, what, compile_) / PROGRAM
     path.chmod(0o700)
     return path
+
+
+def _made_ready(kind: str) -> None:
+    """What all programs share is built side by side, if it is missing."""
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda make: make(), (host, build.runtime, lambda: prelude(kind))))
+
+
+@once
+def _rewriter() -> str:
+    """The modules that write a program's files as C++."""
+    return cache.key(p.read_bytes() for p in sorted(HERE.rglob("*.py")))
 
 
 def require_main(source: Path) -> None:
@@ -85,35 +96,45 @@ def require_main(source: Path) -> None:
 
 def _link(work: Path, source: Path, kind: str, out: Path) -> None:
     """Compile the source and link it; with the files beside it that define what is missing."""
-    objects = [_compiled(work, source, kind, whole=True)]
     left = list(sources.beside(source))
     files = sources.own(source)
-    while True:
-        libraries = [str(host()), str(build.runtime())]
-        link = ["-no-pie", "-pthread", *map(str, objects), *libraries, "-lm", *_linked(files)]
-        done = build._call(work, [*link, "-o", str(out)])
-        if not done.returncode:
-            return
-        missing = errors.missing_names(done.stderr)
-        first = (next((p for p in left if sources.defines(p, name)), None) for name in missing)
-        more = [p for p in dict.fromkeys(first) if p]  # the nearest one for each name
-        if not more:
-            known = dict(sources.names(sources.own(source)))
-            raise CompileError(errors.explain(done.stderr, source, known))
-        left = [p for p in left if p not in more]
-        objects += [_compiled(work, p, kind, whole=False) for p in more]
-        files = {**files, **{path: text for p in more for path, text in sources.own(p).items()}}
+    numbers = {p: i for i, p in enumerate((source, *left))}
+
+    def compiled(path: Path) -> Path:
+        folder = work / str(numbers[path])
+        folder.mkdir()
+        return _compiled(folder, path, kind, whole=path == source)
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        # at the same time as the source, those that it seems to need
+        wanted = (source, *sources.used(files, left))
+        started = {p: pool.submit(compiled, p) for p in wanted}
+        objects = [started[source].result()]
+        while True:
+            libraries = [str(host()), str(build.runtime())]
+            link = ["-no-pie", "-pthread", *map(str, objects), *libraries, "-lm", *_linked(files)]
+            done = build._call(work, [*link, "-o", str(out)])
+            if not done.returncode:
+                return
+            missing = errors.missing_names(done.stderr)
+            first = (next((p for p in left if sources.defines(p, name)), None) for name in missing)
+            more = [p for p in dict.fromkeys(first) if p]  # the nearest one for each name
+            if not more:
+                known = dict(sources.names(sources.own(source)))
+                raise CompileError(errors.explain(done.stderr, source, known))
+            left = [p for p in left if p not in more]
+            started |= {p: pool.submit(compiled, p) for p in more if p not in started}
+            objects += [started[p].result() for p in more]
+            files = {**files, **{path: text for p in more for path, text in sources.own(p).items()}}
 
 
-def _compiled(work: Path, source: Path, kind: str, whole: bool) -> Path:
-    """The object of a translation unit. `whole`: the unit with `main`, which holds what a program
-    has once."""
-    folder = work / f"{len(list(work.iterdir()))}"
-    folder.mkdir()
+def _compiled(folder: Path, source: Path, kind: str, whole: bool) -> Path:
+    """The object of a translation unit, made in an empty folder. `whole`: the unit with `main`,
+    which holds what a program has once."""
     object_ = folder / "unit.o"
     if source.suffix == ".c":
         command = ["-x", "c", "-O2", "-g1", "-w", "-fPIC", *_folders(source), *_include()]
-        done = build._call(work, [*command, "-c", str(source), "-o", str(object_)])
+        done = build._call(folder, [*command, "-c", str(source), "-o", str(object_)])
         if done.returncode:
             raise CompileError(errors.explain(done.stderr, source, {}))
         return object_
@@ -133,7 +154,7 @@ def _compiled(work: Path, source: Path, kind: str, whole: bool) -> Path:
         for name, text in made.items():
             (folder / name).write_bytes(_bytes(text))
         unit.write_text(f'#include "{next(iter(made))}"\n{end}')
-        done = build._call(work, command)
+        done = build._call(folder, command)
         if not done.returncode:
             break
     if done.returncode:
@@ -161,10 +182,18 @@ def host() -> Path:
         out = work / "host.so"
         units = [p for p in files if p.suffix == ".cpp"]
         objects = [work / f"{p.stem}.o" for p in units]
+        first = work / "first.h"  # precompiled: half of the time goes into headers
+        first.write_text(f'#include "{HERE / "host" / "host.h"}"\n')
         include = _include()
+        precompiled = ["-x", "c++-header", str(first), "-o", f"{first}.gch"]
+        done = build._call(work, [*flags, *include, *precompiled]) if compiler.is_gnu() else None
+        if done is not None and done.returncode:
+            raise CompileError(f"{compiler.command()[0]} refused the host API:\n{done.stderr}")
 
         def one(pair: tuple[Path, Path]):
-            return build._call(work, [*flags, *include, "-c", str(pair[0]), "-o", str(pair[1])])
+            unit, object_ = map(str, pair)
+            command = [*flags, *include, "-include", str(first), "-c", unit, "-o", object_]
+            return build._call(work, command)
 
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             done = list(pool.map(one, zip(units, objects, strict=True)))

@@ -17,13 +17,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from . import bindings
-from .tokens import Token, angle_opening, closing, opening, split, text_of, tokens
+from . import asm, bindings
+from .tokens import Token, angle_opening, closing, opening, text_of, tokens
 
-_ASM = ("asm", "__asm__", "__asm")
+_ASM = asm.NAMES
 #: #define UNROLL #pragma unroll, which nvcc takes.
 _PRAGMA = re.compile(r"^([ \t]*#[ \t]*define[ \t]+\w+[ \t]+)#[ \t]*pragma[ \t]+([^\n]*)", re.M)
-_QUALIFIERS = ("volatile", "__volatile__", "__volatile", "inline")
 
 
 @dataclass
@@ -224,53 +223,17 @@ def _callee(all_: list[Token], at: int) -> int | None:
 
 
 def _asm(text: str, all_: list[Token], at: int, edits: Edits) -> None:
-    i = at + 1
-    while i < len(all_) and all_[i].text in _QUALIFIERS:
-        i += 1
-    end = closing(all_, i) if i < len(all_) and all_[i].text == "(" else None
-    if end is None or (end == i + 2 and re.fullmatch(r'"\w*"', all_[i + 1].text)):
+    one = asm.asm_at(all_, at)
+    if one is None:
         return  # asm("name") says how a symbol is called
-    inside = _with_single_colons(all_[i : end + 1])
-    pieces = split(inside, 1, len(inside) - 1, ":")
-    code = text_of(text, inside, *pieces[0])
+    code = text_of(text, one.inside, *one.code)
     if code.rpartition("\n")[2].lstrip().startswith("#"):  # a directive ends with its line
         code += "\n"
     made = [f"kw::ptx::statement([] {{ return {code}; }}, __FILE__, __LINE__"]
-    for first, last in pieces[1:3]:
-        made += _operands(text, inside, first, last)
-    edits.replace(all_[at].start, all_[end].end, ", ".join(made) + ")")
-
-
-def _operands(text: str, all_: list[Token], first: int, last: int) -> list[str]:
-    """ "=r"(x), "r"(y) as calls; nvcc does not need the commas."""
-    made: list[str] = []
-    at = first
-    while at < last:
-        if all_[at].text == ",":
-            at += 1
-            continue
-        paren = next((k for k in range(at, last) if all_[k].text == "("), last)
-        end = closing(all_, paren) if paren < last else None
-        end = last if end is None else end + 1
-        constraint = text_of(text, all_, at, paren)
-        made.append(f"kw::ptx::operand({constraint}, {text_of(text, all_, paren, end)})")
-        at = end
-    return made
-
-
-def _with_single_colons(all_: list[Token]) -> list[Token]:
-    """In no bracket, :: is an empty list between two colons."""
-    made: list[Token] = []
-    depth = 0
-    for t in all_:
-        if t.kind == "mark":
-            depth += (t.text in "([{") - (t.text in ")]}")
-            if t.text == "::" and depth == 1:
-                made.append(Token("mark", ":", t.start, t.start + 1))
-                made.append(Token("mark", ":", t.end - 1, t.end))
-                continue
-        made.append(t)
-    return made
+    for constraint, value in one.operands:
+        its = (text_of(text, one.inside, *part) for part in (constraint, value))
+        made.append(f"kw::ptx::operand({', '.join(its)})")
+    edits.replace(all_[at].start, all_[one.last].end, ", ".join(made) + ")")
 
 
 def _extern_shared(text: str, all_: list[Token], at: int, edits: Edits) -> None:

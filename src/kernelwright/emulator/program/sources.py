@@ -170,6 +170,14 @@ def _spaced(text: str) -> str:
     return _MACRO.sub(macro, text)
 
 
+def used(files: dict[Path, str], units: Iterable[Path]) -> list[Path]:
+    """Those of the units that define a function whose name the files use and do not define."""
+    texts = [_code(text) for text in files.values()]
+    open_ = {w for t in texts for w in re.findall(r"\b\w+(?=\s*\()", t)}
+    open_ -= {name for t in texts for name in _host_functions(t)}
+    return [p for p in units if _host_functions(_code(_text(p))) & open_]
+
+
 def names(files: dict[Path, str]) -> dict[Path, str]:
     """What each file is called where the program is built."""
     return {path: f"{i:03}_{path.name}" for i, path in enumerate(files)}

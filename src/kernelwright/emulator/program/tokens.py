@@ -4,7 +4,7 @@ macro's definition is split like any other."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _TOKEN = re.compile(
     r"""
@@ -22,8 +22,7 @@ CLOSING = {"(": ")", "[": "]", "{": "}"}
 OPENING = {b: a for a, b in CLOSING.items()}
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     """A token: `kind` is string, char, number, name or mark."""
 
     kind: str

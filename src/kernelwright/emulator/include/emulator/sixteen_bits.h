@@ -1,11 +1,14 @@
 // 16-bit floating-point numbers and pairs of them, rounded as on a GPU: each operation is computed
 // in a wider type, so precisely that one final rounding to nearest even gives the GPU's result.
 #pragma once
-#ifdef __F16C__
-#include <immintrin.h>
-#endif
 
 namespace kw::emulator {
+
+#ifdef __F16C__
+// The instructions without <immintrin.h>, which compilers take half a second to read.
+using FourFloats = float __attribute__((vector_size(16)));
+using EightShorts = short __attribute__((vector_size(16)));
+#endif
 
 // The nearest value of a format with `DIGITS` stored bits of mantissa and smallest normal exponent
 // `LOWEST`, as bits; ties to even.
@@ -26,14 +29,16 @@ template <int DIGITS, int LOWEST> inline unsigned short rounded(double x) {
 inline unsigned short half_bits(double x) { return rounded<10, -14>(x); }
 inline unsigned short half_bits(float x) {
 #ifdef __F16C__
-  return x == x ? _cvtss_sh(x, 0) : 0x7fff;
+  if (x != x) return 0x7fff;
+  const EightShorts made = __builtin_ia32_vcvtps2ph(FourFloats{x}, 0);
+  return static_cast<unsigned short>(made[0]);
 #else
   return rounded<10, -14>(x);
 #endif
 }
 inline float half_value(unsigned short bits) {
 #ifdef __F16C__
-  return _cvtsh_ss(bits);
+  return __builtin_ia32_vcvtph2ps(EightShorts{static_cast<short>(bits)})[0];
 #else
   const unsigned magnitude = bits & 0x7fffu, sign = (bits & 0x8000u) << 16;
   if (magnitude >= 0x7c00) return __uint_as_float(sign | 0x7f800000u | (magnitude & 0x3ff) << 13);

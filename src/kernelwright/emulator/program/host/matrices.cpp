@@ -30,51 +30,77 @@ float truncated(double x) {
 
 constexpr int kNothing = -10000;
 
-// The exponent of a number as stored: denormals have that of the smallest normal number.
+// The exponent of a number that is not 0.
+int exponent_of(double x) { return static_cast<int>(to_bits(x) >> 52 & 0x7ff) - 1023; }
+// The same as stored: denormals have that of the smallest normal number.
 int exponent_of(double x, Type t) {
   const bool half = t.kind == '4' || t.kind == '5' || (t.kind == 'f' && t.bits == 16);
   const int least = half ? -14 : -126;  // 8-bit numbers are multiplied as halves
-  return std::max(std::ilogb(x), least);
+  return std::max(exponent_of(x), least);
 }
-
-// x without its part below 2^exponent.
-double cut(double x, int exponent) {
-  const double scaled = std::ldexp(x, -exponent);
-  return std::ldexp(std::trunc(scaled), exponent);
-}
+double power(int exponent) { return from_bits<double>(u64(exponent + 1023) << 52); }
 
 double value_of(Type t, u64 bits) {
   if (t.kind == 't') bits &= ~u64(0x1fff);  // the tensor core reads 19 bits
   return number(t, bits);
 }
 
-}  // namespace
+// Numbers of a row of A or a column of B, with their exponents; 0 has such a small one that no
+// product with it is the largest.
+struct Factors {
+  double value[64];
+  int exponent[64];
+  bool finite = true;
+  void set(int at, double x, Type t) {
+    value[at] = x;
+    exponent[at] = x == 0 ? 2 * kNothing : exponent_of(x, t);
+    finite &= std::isfinite(x);
+  }
+};
 
-u64 dot(const double *x, const double *y, int n, double c, Type a, Type d) {
-  bool special = !std::isfinite(c);
-  double plain = c;
-  int largest = c != 0 && std::isfinite(c) ? exponent_of(c, kFloat) : kNothing;
-  for (int i = 0; i < n; ++i) {
-    const double product = x[i] * y[i];
-    special |= !std::isfinite(product);
-    plain += product;
-    if (product != 0 && std::isfinite(product))
-      largest = std::max(largest, exponent_of(x[i], a) + exponent_of(y[i], a));
-  }
-  if (special) {
-    if (std::isnan(plain)) return d.bits == 16 ? 0x7fff : 0x7fffffffu;
-    return bits_of_number(d, plain);
-  }
-  if (largest == kNothing) return bits_of_number(d, std::signbit(plain) ? -0.0 : 0.0);
-  const int grid = std::max(largest, -126) - 23 - kExtra;
-  double sum = cut(c, grid);
-  for (int i = 0; i < n; ++i) sum += cut(x[i] * y[i], grid);
-  if (sum == 0) sum = 0.0;
-  return bits_of_number(d, truncated(sum));
+// NaN has one form.
+u64 bits_of_result(Type d, double x) {
+  if (std::isnan(x)) return d.bits == 16 ? 0x7fff : 0x7fffffffu;
+  return bits_of_number(d, x);
 }
 
+// A product that is infinite or NaN, or 0 with a sign.
+u64 plain(const double *x, const double *y, int n, double c, Type d) {
+  for (int i = 0; i < n; ++i) c += x[i] * y[i];
+  return bits_of_result(d, c);
+}
+
+// c + the sum of N products x[at + i] * y[at + i], as bits of type d.
+template <int N> u64 dot(const Factors &x, const Factors &y, int at, double c, Type d) {
+  const double *const a = x.value + at, *const b = y.value + at;
+  if (!x.finite || !y.finite || !std::isfinite(c)) {
+    bool special = !std::isfinite(c);
+    for (int i = 0; i < N; ++i) special |= !std::isfinite(a[i] * b[i]);
+    if (special) return plain(a, b, N, c, d);
+  }
+  int largest = c != 0 ? exponent_of(c, kFloat) : kNothing;
+  for (int i = 0; i < N; ++i) {
+    const int own = x.exponent[at + i] + y.exponent[at + i];
+    largest = own > largest ? own : largest;
+  }
+  if (largest == kNothing) return plain(a, b, N, c, d);
+  // In units of the grid, each number is less than 2^27: its part below 1 is dropped.
+  const int grid = std::max(largest, -126) - 23 - kExtra;
+  const double scale = power(-grid);
+  std::int64_t sum = static_cast<int>(c * scale);
+  for (int i = 0; i < N; ++i) sum += static_cast<int>(a[i] * b[i] * scale);
+  return bits_of_number(d, truncated(static_cast<double>(sum) * power(grid)));
+}
+
+u64 dot(const Factors &x, const Factors &y, int at, int n, double c, Type d) {
+  return n == 16  ? dot<16>(x, y, at, c, d)
+         : n == 8 ? dot<8>(x, y, at, c, d)
+                  : dot<4>(x, y, at, c, d);
+}
+
+}  // namespace
+
 void multiply(Tile &t, Type a, Type b, Type c, Type d, bool saturate) {
-  static thread_local double x[16][64], y[8][64];
   if (!a.floating() && a.kind != '4' && a.kind != '5') {
     const auto integer = [](Type type, u64 bits) {
       return type.kind == 's' ? extended(bits, type.bits) : static_cast<std::int64_t>(bits);
@@ -89,10 +115,11 @@ void multiply(Tile &t, Type a, Type b, Type c, Type d, bool saturate) {
     return;
   }
   const bool small = a.bits == 8;
+  Factors x[16], y[8];
   for (int k = 0; k < t.k; ++k) {
     const int at = small ? place(k) : k;
-    for (int r = 0; r < 16; ++r) x[r][at] = value_of(a, t.a[r][k]);
-    for (int q = 0; q < 8; ++q) y[q][at] = value_of(b, t.b[k][q]);
+    for (int r = 0; r < 16; ++r) x[r].set(at, value_of(a, t.a[r][k]), a);
+    for (int q = 0; q < 8; ++q) y[q].set(at, value_of(b, t.b[k][q]), a);
   }
   const int step = std::min(group(a), t.k);
   for (int r = 0; r < 16; ++r)
@@ -101,10 +128,10 @@ void multiply(Tile &t, Type a, Type b, Type c, Type d, bool saturate) {
       double sum = small ? 0 : before;
       for (int k = 0; k < t.k; k += step) {
         const Type own = small || k + step < t.k ? kFloat : d;
-        t.c[r][q] = dot(x[r] + k, y[q] + k, step, sum, a, own);
+        t.c[r][q] = dot(x[r], y[q], k, step, sum, own);
         sum = number(own, t.c[r][q]);
       }
-      if (small) t.c[r][q] = bits_of_number(d, static_cast<float>(sum + before));
+      if (small) t.c[r][q] = bits_of_result(d, static_cast<float>(sum + before));
     }
 }
 

@@ -11,7 +11,4 @@ struct Tile {
 };
 void multiply(Tile &, Type a, Type b, Type c, Type d, bool saturate);
 
-// One dot product: c + the sum of n products x[i] * y[i], as bits of type d.
-u64 dot(const double *x, const double *y, int n, double c, Type a, Type d);
-
 }  // namespace kw::ptx

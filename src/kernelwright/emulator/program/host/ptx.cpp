@@ -298,10 +298,6 @@ bool type_of(const std::string &name, Type *found) {
   return true;
 }
 
-bool Instruction::has(const char *word) const {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
 u64 Frame::get(const Arg &a) const {
   u64 value = a.number;
   if (a.kind == Arg::kSlot) value = a.address ? slots[a.slot] + a.number : slots[a.slot];
@@ -315,12 +311,16 @@ void Frame::set(const Arg &a, u64 value) {
 }
 
 u64 special(unsigned which) {
+  const std::string_view name = kSpecials[which];
+  u64 now = 0;
+  if (name.find("clock") != name.npos || name.find("timer") != name.npos) {  // a call takes long
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    now = t.tv_sec * 1000000000ull + t.tv_nsec;
+  }
   const emulator::Thread &t = *kw_current;
   const emulator::Block &b = *t.block;
   const u32 lane = t.number % 32;
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  const u64 clock = now.tv_sec * 1000000000ull + now.tv_nsec;
   const u64 values[] = {
       lane,
       t.number / 32,
@@ -345,11 +345,11 @@ u64 special(unsigned which) {
       (1u << lane) - 1,
       ~((1u << lane) - 1),
       ~((2u << lane) - 1),
-      static_cast<u32>(clock),
-      clock,
-      clock >> 32,
-      clock,
-      static_cast<u32>(clock),
+      static_cast<u32>(now),
+      now,
+      now >> 32,
+      now,
+      static_cast<u32>(now),
       b.rank,
       b.cluster,
       b.launch->shared,
@@ -367,7 +367,11 @@ const Code *parsed(const char *text, const char *file, int line) {
 }
 
 void execute(const Code *code, Operand *operands, unsigned count) {
-  const void *where = HERE;
+  execute(code, operands, count, HERE, nullptr);
+}
+
+void execute(const Code *code, Operand *operands, unsigned count, const void *where,
+             Gathering *gathering) {
   kw_current->where = where;
   if (!code->wrong.empty()) {
     const char *why = refused(code->wrong);
@@ -376,7 +380,7 @@ void execute(const Code *code, Operand *operands, unsigned count) {
   }
   u64 few[kOperands + 32];
   std::vector<u64> many(code->slots > kOperands + 32 ? code->slots : 0);
-  Frame frame = {many.empty() ? few : many.data(), where, 0};
+  Frame frame = {many.empty() ? few : many.data(), where, 0, gathering};
   for (unsigned i = 0; i < count; ++i) frame.slots[i] = operands[i].value;
   for (unsigned i = kOperands; i < code->slots; ++i) frame.slots[i] = 0;
   const int last = static_cast<int>(code->instructions.size());

@@ -1,6 +1,7 @@
 // Parsed asm statements.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "host.h"
@@ -33,10 +34,12 @@ struct Arg {
 };
 
 struct Instruction;
+struct Gathering;
 struct Frame {
   u64 *slots;
   const void *where;
-  int next;  // the next instruction; jumps change it
+  int next;              // the next instruction; jumps change it
+  Gathering *gathering;  // of a warp whose lanes are executed one after the other, or null
   u64 get(const Arg &) const;
   void set(const Arg &, u64 value);
 };
@@ -49,8 +52,13 @@ struct Instruction {
   Arg guard;
   std::vector<Arg> args;
   Act act = nullptr;
-  int plan[8] = {};  // values that the act has computed in advance
-  bool has(const char *word) const;
+  int plan[8] = {};                        // values that the act has computed in advance
+  bool has(std::string_view word) const {  // inline, for words of known lengths
+    for (const std::string &w : words)
+      if (w.size() == word.size() && !__builtin_memcmp(w.data(), word.data(), word.size()))
+        return true;
+    return false;
+  }
   bool begins(const char *words) const { return name.rfind(words, 0) == 0; }
   Type type() const { return types.empty() ? Type{'b', 32, false} : types.back(); }
 };
@@ -64,6 +72,9 @@ struct Code {
   const char *file;
   int line;
 };
+
+// Executes a statement for the current thread.
+void execute(const Code *, Operand *, unsigned count, const void *where, Gathering *);
 
 // The act of an instruction, or null if there is none. Each file has its own function.
 Act arithmetic(Instruction &);

@@ -108,6 +108,30 @@ struct Part {
   u32 c[8];
 };
 
+}  // namespace
+
+// The lanes of a warp, one after the other: each is executed until the instruction for which lanes
+// meet and stores its part; then each is executed again, with the result.
+struct Gathering {
+  Part parts[32];
+  void (*act)(void *const *) = nullptr;
+  bool again = false;
+};
+
+namespace {
+
+void exchange(Frame &f, Part &p, void (*act)(void *const *)) {
+  if (!f.gathering) {
+    kw_together(&p, act, f.where);
+    return;
+  }
+  Part &mine = f.gathering->parts[kw_current->number % 32];
+  if (f.gathering->again)
+    p = mine;
+  else
+    mine = p, f.gathering->act = act;
+}
+
 char *row_of(const Frame &f, u64 address) {
   const u32 at = static_cast<u32>(address);
   const emulator::Block &b = *kw_current->block;
@@ -164,7 +188,7 @@ void ldmatrix(const Instruction &i, Frame &f) {
     p.row = row_of(f, f.get(i.args[1]));
     kw_access(p.row, 16, emulator::kRead, f.where);
   }
-  kw_together(&p, act_ldmatrix, f.where);
+  exchange(f, p, act_ldmatrix);
   const Arg &to = i.args[0];
   for (unsigned m = 0; m < matrices(i); ++m)
     f.set(to.kind == Arg::kVector ? to.parts[m] : to, p.c[m]);
@@ -180,7 +204,7 @@ void stmatrix(const Instruction &i, Frame &f) {
   const Arg &from = i.args[1];
   for (unsigned m = 0; m < matrices(i); ++m)
     p.a[m] = static_cast<u32>(f.get(from.kind == Arg::kVector ? from.parts[m] : from));
-  kw_together(&p, act_stmatrix, f.where);
+  exchange(f, p, act_stmatrix);
 }
 void act_movmatrix(void *const *data) {
   auto *const *p = reinterpret_cast<Part *const *>(data);
@@ -195,7 +219,7 @@ void act_movmatrix(void *const *data) {
 }
 void movmatrix(const Instruction &i, Frame &f) {
   Part p = {&i, f.where, nullptr, {static_cast<u32>(f.get(i.args[1]))}, {}, {}, {}};
-  kw_together(&p, act_movmatrix, f.where);
+  exchange(f, p, act_movmatrix);
   f.set(i.args[0], p.c[0]);
 }
 
@@ -247,7 +271,7 @@ void mma(const Instruction &i, Frame &f) {
       to[r] = static_cast<u32>(f.get(from.parts[r]));
   };
   take(i.args[1], p.a), take(i.args[2], p.b), take(i.args[3], p.c);
-  kw_together(&p, act_mma, f.where);
+  exchange(f, p, act_mma);
   for (std::size_t r = 0; r < i.args[0].parts.size(); ++r) f.set(i.args[0].parts[r], p.c[r]);
 }
 // m8n8k4 of f64: a register of A, one of B, two of C
@@ -270,7 +294,7 @@ void mma_f64(const Instruction &i, Frame &f) {
   const auto first = [&](const Arg &a) { return f.get(a.kind == Arg::kVector ? a.parts[0] : a); };
   p.wide[0] = first(i.args[1]), p.wide[1] = first(i.args[2]);
   for (int e = 0; e < 2; ++e) p.wide[2 + e] = f.get(i.args[3].parts[e]);
-  kw_together(&p, act_mma_f64, f.where);
+  exchange(f, p, act_mma_f64);
   for (int e = 0; e < 2; ++e) f.set(i.args[0].parts[e], p.wide[2 + e]);
 }
 
@@ -295,6 +319,29 @@ Act plan_mma(Instruction &i) {
 }
 
 }  // namespace
+
+void execute_together(const Code *code, const Lane *lanes, u32 present, unsigned count) {
+  const void *where = HERE;
+  if (present != 0xffffffffu)
+    kw_fail_at(where, "PTX `%s` is executed by the lanes 0x%08x, not by all of their warp",
+               code->instructions.empty() ? "" : code->instructions.back().text.c_str(), present);
+  emulator::Thread *const before = kw_current;
+  Gathering gathering;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    std::vector<Operand> own(lanes[lane].operands, lanes[lane].operands + count);
+    kw_current = lanes[lane].thread;
+    execute(code, own.data(), count, where, &gathering);
+  }
+  void *data[32];
+  for (unsigned lane = 0; lane < 32; ++lane) data[lane] = &gathering.parts[lane];
+  gathering.act(data, present);
+  gathering.again = true;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    kw_current = lanes[lane].thread;
+    execute(code, lanes[lane].operands, count, where, &gathering);
+  }
+  kw_current = before;
+}
 
 Act together(Instruction &i) {
   const std::string &op = i.words[0];

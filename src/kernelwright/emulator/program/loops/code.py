@@ -65,6 +65,8 @@ class Code:
             repeats = waits and not self.divided(node)
             if repeats and atomic(self.facts.meaning(self.tokens(node))):
                 raise Refused("a loop repeats an atomic operation")
+            if repeats and any(t.text == "KwPtx" for t in self.tokens(node)):
+                raise Refused("a loop may wait for what asm reads")
 
     def _open(self, node: Node) -> bool:
         """Whether a `for` may end by what its head reads from memory, or has no condition."""

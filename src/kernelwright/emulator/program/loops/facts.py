@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import pairwise
 
+from .. import asm
 from ..tokens import Token, angle_opening, closing, opening, tokens
 from .definitions import Definition, definitions
 
@@ -48,7 +50,7 @@ PURE = re.compile(
       | half2? | __half2? | (?:__)?nv_bfloat162? | dim3 | bool | char | short | int | long | float
       | double | unsigned | signed | sizeof | alignof | decltype | static_cast | reinterpret_cast
       | const_cast | if | for | while | switch | return | constexpr | KwAny
-      | bring_\w+ | tile_mask | tile_rank""",
+      | KwFrom | bring_\w+ | tile_mask | tile_rank""",
     re.X,
 )
 #: Those of them whose value is the same for all threads if their arguments are.
@@ -57,6 +59,7 @@ UNIFORM = re.compile(
     r"|size_t|uint|u?int(?:8|16|32|64)_t"
 )
 
+_VOLATILE = ("volatile", "__volatile__")
 _APART = Token("mark", ";", 0, 0)
 
 
@@ -79,6 +82,16 @@ class Facts:
                 parameters = set(re.findall(r"\w+", m[2] or ""))
                 made = [t for t in tokens(m[3]) if t.text not in parameters]
                 found.setdefault(m[1], []).append(made)
+        return found
+
+    @cached_property
+    def written(self) -> dict[str, tuple[list[str], str]]:
+        """Parameters and text of the macros that are defined once and have parameters."""
+        found: dict[str, tuple[list[str], str]] = {}
+        for m in (m for text in self._texts for m in _DEFINE.finditer(text)):
+            if m[2] and len(self.macros[m[1]]) == 1:
+                parameters = [p.strip() for p in m[2][1:-1].split(",") if p.strip()]
+                found[m[1]] = parameters, re.sub(r"\\\r?\n", " ", m[3])
         return found
 
     @cached_property
@@ -159,6 +172,25 @@ class Facts:
         return frozenset(n for n, plain in found.items() if plain)
 
     @cached_property
+    def formulas(self) -> frozenset[str]:
+        """Functions of the program that return an expression of their parameters, and nothing else:
+        of two values of the same arguments, both are the same."""
+        found: dict[str, bool] = {}
+        for name, all_ in ((n, body) for n, bodies in self.functions.items() for body in bodies):
+            body = next(i for i, t in enumerate(all_) if is_mark(t, "{"))
+            first, words = all_[body + 1].text, [t.text for t in all_[body:-1]]
+            before = [t.text for t in all_[:body]]
+            single = first == "return" and words.count(";") == 1 and "&" not in before
+            marks = "".join(words)
+            changed = re.search(r"(?<![=!<>])=(?!=)|<<=|>>=|\[|->", marks) is not None
+            given = {t.text for t in all_[:body] if t.kind == "name"}
+            own = (t.text for t in all_[body + 2 : -1] if t.kind == "name")
+            known = all(w in given or UNIFORM.fullmatch(w) for w in own)
+            steps = any(a == b and a in "+-" for a, b in pairwise(words))
+            found[name] = found.get(name, True) and single and known and not changed and not steps
+        return frozenset(n for n, plain in found.items() if plain)
+
+    @cached_property
     def meeting_types(self) -> dict[str, Token]:
         """Names of types that stand for one of TOGETHER, such as a class of cub, and which."""
         found: dict[str, Token] = {}
@@ -200,7 +232,15 @@ def atomic(all_: Iterable[Token]) -> bool:
 
 def together(all_: Iterable[Token]) -> str | None:
     """A name by which code meets other threads or waits for them, or None."""
-    return next((t.text for t in all_ if t.kind == "name" and TOGETHER.fullmatch(t.text)), None)
+    all_ = list(all_)
+    for i, t in enumerate(all_):
+        if t.kind != "name" or not TOGETHER.fullmatch(t.text):
+            continue
+        # volatile behind asm belongs to it
+        at = i - 1 if i and t.text in _VOLATILE and all_[i - 1].text in asm.NAMES else i
+        if all_[at].text not in asm.NAMES or asm.concerns(all_, at) != "thread":
+            return t.text
+    return None
 
 
 def called(all_: list[Token]) -> set[str]:

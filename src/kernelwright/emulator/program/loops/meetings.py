@@ -19,12 +19,13 @@ from ..tokens import Token, closing, split
 from .definitions import code_of
 from .facts import Facts, is_mark
 from .functions import Inliner, call_at
+from .instructions import with_calls
 from .tree import Node, Parser, Refused
 
 #: Operations of a warp for which meetings.h has a function bring_NAME.
 BROUGHT = re.compile(
     r"__shfl(?:_up|_down|_xor)?(?:_sync)?|__(?:ballot|any|all)(?:_sync)?|__uni_sync|__syncwarp"
-    r"|__match_any_sync|__reduce_\w+_sync|__activemask"
+    r"|__match_any_sync|__reduce_\w+_sync|__activemask|KwTogether"
 )
 _OF_A_TILE = {
     "thread_rank": "kw::loops::tile_rank<{n}>(KwThread)",
@@ -73,7 +74,7 @@ class Meetings:
             Refused: it contains a warp-wide operation in an unsupported form.
         """
         for _ in range(_PASSES):
-            text = self._without_volatile(text)
+            text = self._without_volatile(with_calls(text, self.facts))
             self.all, _ = code_of(text)
             tree, self.text = Parser(self.all).block(0), text
             if not self.inliner.count:
@@ -331,10 +332,13 @@ class Meetings:
             call = call_at(self.all, at)
             assert call is not None
             return self.inliner.code(self.all, call, self.text)
+        arguments = self.said(at + 2, last)
         if tile is not None:
             brought = tile[2]
+        elif name == "KwTogether":
+            b = self.fresh("B")
+            return f"auto {b} = KwGather({arguments}); KwMeet({b});", ""
         else:
-            arguments = self.said(at + 2, last)
             brought = f"bring_{name[2:]}(KwThread{', ' if arguments else ''}{arguments})"
         b = self.fresh("B")
         return f"auto {b} = kw::loops::{brought}; KwMeet({b});", f"{b}.got()"

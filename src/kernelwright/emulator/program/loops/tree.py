@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from .. import asm
 from ..tokens import CLOSING, Token, closing, split
 
 
@@ -85,9 +86,6 @@ _REFUSED = frozenset(
     [
         "goto",
         "try",
-        "asm",
-        "__asm__",
-        "__asm",
         "struct",
         "class",
         "union",
@@ -137,6 +135,8 @@ class Parser:
         if word in ("if", "for", "while", "do", "switch"):
             return getattr(self, f"_{word}")(at)
         end = self._end(at)
+        if word in asm.NAMES:
+            return Node("expression", at, end)
         if word in ("return", "break", "continue"):
             return Node("jump", at, end)
         if word in ("using", "typedef", "static_assert"):

@@ -203,7 +203,8 @@ class Values(Names):
             return False
         macros = self.facts.macros
         for n in called(meaning):
-            if not (functions.fullmatch(n) or n in self.types or n in macros):
+            known = functions.fullmatch(n) or n in self.facts.formulas
+            if not (known or n in self.types or n in macros):
                 return False
         if any(changes(self.all, i) for i in range(a, b)):
             return False

@@ -75,6 +75,11 @@ template <typename F, typename... A> struct Closure {
     call(static_cast<Closure *>(const_cast<void *>(static_cast<const void *>(p))),
          std::index_sequence_for<A...>{});
   }
+  static void drop(void *p) { delete static_cast<Closure *>(p); }
+  // With a deleter of its own, each kernel would have its own classes of std::shared_ptr.
+  static std::shared_ptr<void> made(F f, A... arguments) {
+    return {static_cast<void *>(new Closure{f, {arguments...}}), &drop};
+  }
 };
 
 template <typename F> struct Launcher {
@@ -83,8 +88,7 @@ template <typename F> struct Launcher {
   F f;
   template <typename... A> void operator()(A... arguments) {
     using C = Closure<F, A...>;
-    submit({name, C::run, std::shared_ptr<C>(new C{f, {arguments...}}), config, nullptr,
-            C::kPlain ? sizeof(C) : 0});
+    submit({name, C::run, C::made(f, arguments...), config, nullptr, C::kPlain ? sizeof(C) : 0});
   }
 };
 template <typename F> Launcher<F> launcher(const char *name, Config config, F f) {
@@ -100,7 +104,7 @@ template <typename... P> struct Plain {
     using C = Closure<void (*)(P...), P...>;
     return {name,
             C::run,
-            std::shared_ptr<C>(new C{kernel, {arguments...}}),
+            C::made(kernel, arguments...),
             config,
             reinterpret_cast<const void *>(kernel),
             C::kPlain ? sizeof(C) : 0};

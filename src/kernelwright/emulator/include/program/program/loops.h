@@ -4,10 +4,17 @@
 
 namespace kw::loops {
 
+template <typename T> struct Unrestricted {
+  using Type = T;
+};
+template <typename T> struct Unrestricted<T *__restrict__> {
+  using Type = T *;
+};
+
 // A value for each thread of the block, with no initial value. T may be an array.
 template <typename T> class Room {
  public:
-  using Value = std::remove_cv_t<T>;
+  using Value = typename Unrestricted<std::remove_cv_t<T>>::Type;
   explicit Room(unsigned count)
       : bytes_(count * sizeof(Value)), at_(static_cast<Value *>(kw_room(bytes_))) {}
   ~Room() { kw_room_back(bytes_); }

@@ -66,5 +66,44 @@ KW_BUILT_IN void statement(Text text, const char *file, int line, O... operands)
   KW_OTHERS_RAN;
 }
 
+// ---- in the loops over a block's threads: an instruction of a warp
+
+// What a lane provides; `to` of its operands are where it stores its variables.
+struct Lane {
+  emulator::Thread *thread;
+  Operand *operands;
+};
+// Executes a statement for the 32 lanes of a warp.
+void execute_together(const Code *, const Lane *, unsigned present, unsigned count);
+
+template <unsigned N> struct Gathered {
+  const Code *code;
+  emulator::Thread *thread;
+  Operand operands[N + 1];
+  static void meet(Gathered *lanes, unsigned present, unsigned, bool) {
+    Lane all[32] = {};
+    for (unsigned left = present; left; left &= left - 1) {
+      const unsigned i = __builtin_ctz(left);
+      all[i] = {lanes[i].thread, lanes[i].operands};
+    }
+    execute_together(lanes[__builtin_ctz(present)].code, all, present, N);
+    for (unsigned lane = 0; lane < 32; ++lane)
+      for (const Operand &o : lanes[lane].operands)
+        if (o.to) __builtin_memcpy(o.to, &o.value, o.bytes < 8 ? o.bytes : 8);
+  }
+};
+template <typename Text, typename... O>
+KW_BUILT_IN Gathered<sizeof...(O)> gathered(Text text, const char *file, int line, O... operands) {
+  static const Code *const code = parsed(text(), file, line);
+  return {code, kw_current, {operands..., {}}};
+}
+
 }  // namespace kw::ptx
 #pragma GCC visibility pop
+
+// asm statements as program/loops writes them.
+#define KwPtx(text, ...) kw::ptx::statement([] { return text; }, __FILE__, __LINE__, ##__VA_ARGS__)
+#define KwGather(text, ...) \
+  kw::ptx::gathered([] { return text; }, __FILE__, __LINE__, ##__VA_ARGS__)
+#define KwTo(constraint, x) kw::ptx::operand(constraint, *(x))
+#define KwFrom(constraint, x) kw::ptx::operand(constraint, x)

@@ -1,0 +1,119 @@
+"""asm statements: their parts, and which of their instructions concern one thread only."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .tokens import Token, closing, split
+
+NAMES = ("asm", "__asm__", "__asm")
+_QUALIFIERS = ("volatile", "__volatile__", "__volatile", "inline")
+
+#: Instructions whose result depends on nothing but the values and the memory of their thread.
+_OWN = re.compile(
+    r"""(?:add|sub|mul|mul24|mad|mad24|fma|div|rem|min|max|neg|abs|rcp|sqrt|rsqrt|ex2|lg2|sin|cos
+      |tanh|and|or|xor|not|cnot|shl|shr|shf|sad|popc|clz|brev|bfind|copysign|mov|setp|set|selp|slct
+      |lop3|prmt|bfe|bfi|dp2a|dp4a|cvt|cvta|isspacep|testp)(?:\.[\w:]+)*""",
+    re.X,
+)
+_MEMORY = re.compile(
+    r"""(?:prefetchu?|createpolicy|applypriority|discard)(?:\.[\w:]+)*
+      | (?:ld|ldu|st)(?:\.(?!volatile|acquire|release|relaxed|mmio|async|bulk|shared::cl)[\w:]+)*
+      | cp\.async\.(?:c[ag]\.[\w.:]+|commit_group|wait_group|wait_all)""",
+    re.X,
+)
+#: Instructions that all lanes of a warp execute together, each with operands of its own.
+_OF_A_WARP = re.compile(r"(?:ldmatrix|stmatrix|movmatrix|mma)\.sync\.[\w.:]+")
+
+
+@dataclass(frozen=True)
+class Asm:
+    """A statement: `last`, its closing bracket; the tokens of its text; its operands as spans of a
+    constraint and of a value in brackets, in a list of tokens of its own."""
+
+    last: int
+    inside: list[Token]
+    code: tuple[int, int]
+    operands: tuple[tuple[tuple[int, int], tuple[int, int]], ...]
+
+
+def asm_at(all_: list[Token], at: int) -> Asm | None:
+    """The statement whose first word stands at `at`; None for asm("name")."""
+    i = at + 1
+    while i < len(all_) and all_[i].text in _QUALIFIERS:
+        i += 1
+    end = closing(all_, i) if i < len(all_) and all_[i].text == "(" else None
+    if end is None or (end == i + 2 and re.fullmatch(r'"\w*"', all_[i + 1].text)):
+        return None
+    inside = _with_single_colons(all_[i : end + 1])
+    pieces = split(inside, 1, len(inside) - 1, ":")
+    operands = [o for first, last in pieces[1:3] for o in _operands(inside, first, last)]
+    return Asm(end, inside, pieces[0], tuple(operands))
+
+
+def _operands(
+    all_: list[Token], first: int, last: int
+) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Those of "=r"(x), "r"(y); nvcc does not need the commas."""
+    made: list[tuple[tuple[int, int], tuple[int, int]]] = []
+    at = first
+    while at < last:
+        if all_[at].text == ",":
+            at += 1
+            continue
+        paren = next((k for k in range(at, last) if all_[k].text == "("), last)
+        end = closing(all_, paren) if paren < last else None
+        end = last if end is None else end + 1
+        made.append(((at, paren), (paren, end)))
+        at = end
+    return made
+
+
+def _with_single_colons(all_: list[Token]) -> list[Token]:
+    """In no bracket, :: is an empty list between two colons."""
+    made: list[Token] = []
+    depth = 0
+    for t in all_:
+        if t.kind == "mark":
+            depth += (t.text in "([{") - (t.text in ")]}")
+            if t.text == "::" and depth == 1:
+                made.append(Token("mark", ":", t.start, t.start + 1))
+                made.append(Token("mark", ":", t.end - 1, t.end))
+                continue
+        made.append(t)
+    return made
+
+
+def concerns(all_: list[Token], at: int) -> str:
+    """Whom the instructions of the statement at `at` concern: "thread", "warp" if one of them is of
+    a warp and the others only compute; or else the instruction that is neither."""
+    one = asm_at(all_, at)
+    if one is None:
+        return "asm"
+    strings = one.inside[slice(*one.code)]
+    if any(t.kind != "string" or not t.text.startswith('"') for t in strings):
+        return "asm whose text is made by the preprocessor"
+    text = re.sub(r"\\[ntr]|\\\n", "\n", "".join(t.text[1:-1] for t in strings))
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.S)
+    found: list[str] = []
+    for statement in re.split(r"[;{}\n](?![^\[]*\])", _without_vectors(text)):
+        words = statement.split()
+        guarded = bool(words) and words[0].startswith("@")
+        name = words[guarded] if len(words) > guarded else ""
+        if not name or name.startswith("."):
+            continue
+        if _OF_A_WARP.fullmatch(name) and not guarded:
+            found.append("warp")
+        elif _MEMORY.fullmatch(name):
+            found.append("memory")
+        elif not _OWN.fullmatch(name):
+            return name
+    if "warp" not in found:
+        return "thread"
+    return "warp" if found == ["warp"] else "several instructions with one of a warp"
+
+
+def _without_vectors(text: str) -> str:
+    """The text without the registers in {%0, %1}, in which no instruction begins."""
+    return re.sub(r"\{[^{};]*\}", "", text)

@@ -1,0 +1,81 @@
+"""asm statements of kernels as calls, whose operands the analysis understands.
+
+    asm volatile("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+        becomes KwPtx("ex2.approx.f32 %0, %1;", KwTo("=f", &y), KwFrom("f", (x)));
+    asm volatile("ldmatrix.sync..." : "=r"(a[0]), "=r"(a[1]) : "r"(at));
+        becomes KwTogether("ldmatrix.sync...", KwTo("=r", &a[0]), KwTo("=r", &a[1]),
+        KwFrom("r", (at)));
+
+Macros with asm statements are expanded.
+"""
+
+from __future__ import annotations
+
+from .. import asm
+from ..tokens import Token, closing, text_of, tokens
+from .definitions import code_of
+from .facts import Facts
+from .functions import call_at
+from .tree import Refused
+
+_PASSES = 8  # of macros in macros
+
+
+def with_calls(text: str, facts: Facts) -> str:
+    """The body of a kernel with calls in place of its asm statements.
+
+    Raises:
+        Refused: an instruction concerns other threads in a way that loops do not follow.
+    """
+    for _ in range(_PASSES):
+        all_, _directives = code_of(text)
+        expanded = _expanded(text, all_, facts)
+        if expanded == text:
+            break
+        text = expanded
+    made, at = [], 0
+    for i, t in enumerate(all_):
+        if t.kind == "name" and t.text in asm.NAMES:
+            one, whom = asm.asm_at(all_, i), asm.concerns(all_, i)
+            if one is None or whom not in ("thread", "warp"):
+                raise Refused(f"the instruction {whom}")
+            name = "KwPtx" if whom == "thread" else "KwTogether"
+            made += [text[at : t.start], f"{name}({_arguments(text, one)})"]
+            at = all_[one.last].end
+    return "".join([*made, text[at:]])
+
+
+def _arguments(text: str, one: asm.Asm) -> str:
+    made = [text_of(text, one.inside, *one.code)]
+    for constraint, (first, last) in one.operands:
+        kind = text_of(text, one.inside, *constraint)
+        if kind[1:2] not in ("=", "+"):
+            made.append(f"KwFrom({kind}, {text_of(text, one.inside, first, last)})")
+            continue
+        while one.inside[first].text == "(" and closing(one.inside, first) == last - 1:
+            first, last = first + 1, last - 1
+        made.append(f"KwTo({kind}, &{text_of(text, one.inside, first, last)})")
+    return ", ".join(made)
+
+
+def _expanded(text: str, all_: list[Token], facts: Facts) -> str:
+    """The text with the macros that hold asm statements replaced by what they stand for."""
+    made, at = [], 0
+    for i, t in enumerate(all_):
+        macro = facts.written.get(t.text) if t.kind == "name" and t.start >= at else None
+        if macro is None or not any(m.text in asm.NAMES for m in facts.meaning([t])):
+            continue
+        call, (parameters, body) = call_at(all_, i), macro
+        given = [] if call is None else [text_of(text, all_, *a) for a in call.arguments]
+        inside = tokens(body)
+        if call is None or len(given) != len(parameters) or any("#" in x.text for x in inside):
+            raise Refused(f"the macro {t.text}")
+        by = dict(zip(parameters, given, strict=True))
+        parts, end = [], 0
+        for x in inside:
+            if x.kind == "name" and x.text in by:
+                parts += [body[end : x.start], by[x.text]]
+                end = x.end
+        made += [text[at : t.start], *parts, body[end:]]
+        at = all_[call.last].end
+    return "".join([*made, text[at:]])
