@@ -334,7 +334,7 @@ void execute_together(const Code *code, const Lane *lanes, u32 present, unsigned
   }
   void *data[32];
   for (unsigned lane = 0; lane < 32; ++lane) data[lane] = &gathering.parts[lane];
-  gathering.act(data, present);
+  gathering.act(data);
   gathering.again = true;
   for (unsigned lane = 0; lane < 32; ++lane) {
     kw_current = lanes[lane].thread;
