@@ -248,8 +248,10 @@ def _planned(of: Version, case_id: str, config: Any) -> tuple[str, list[tuple[st
     for step in plan.launches:
         name, shape = _name(step.kernel), (step.grid, step.block, step.shared)
         told.append(repr((name, shape, getattr(step, "overlaps", False), step.args)))
-        # Triton and Numba compile for the types of tensors, Triton for some values of numbers too
+        # Triton compiles for the types of tensors, and for some values of numbers; Numba for dtypes
         types = [a if hasattr(a, "value") else tensors[a] for a in step.args]
+        if name.startswith("numba"):
+            types = [getattr(t, "dtype", None) for t in types]
         key = name if name.startswith("cuda") else f"{name} {types}"
         launches.append((key, (step, tensors)))
     return "\n".join(told), launches
@@ -302,7 +304,8 @@ def _compiled(of: Version, launch: tuple[Any, Any]) -> Any:
 
 
 def _sass(compiled: Any) -> tuple[str, Any]:
-    return binary.sass(compiled), binary.resources(compiled)
+    """Machine code without the kernel's name: Numba's has its module and a serial number."""
+    return binary.sass(compiled).replace(compiled.name, "kernel"), binary.resources(compiled)
 
 
 def _ptx(compiled: Any) -> str:
