@@ -58,8 +58,8 @@ def test_tensors_without_gaps_are_one_row():
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        (TensorSpec((8, 36), (80, 1), BF16), "36 elements is no whole number of 16-byte vectors"),
-        (TensorSpec((8, 32), (68, 1), BF16), "gate: rows 68 elements apart"),
+        (TensorSpec((8, 36), (80, 1), BF16), "36 elements is not a multiple of 16 bytes"),
+        (TensorSpec((8, 32), (68, 1), BF16), "gate: a row stride of 68 elements"),
         (TensorSpec((8, 32), (64, 1), BF16, align=8), "gate: its memory starts off a 16-byte"),
     ],
 )
@@ -88,9 +88,9 @@ def test_approximate_is_named():
 
 def test_bias_gelu_names_what_is_wrong():
     x = randn(3, 4)
-    with pytest.raises(ValueError, match=r"bias: shape \(3,\) is not that of a row .* \(3, 4\)"):
+    with pytest.raises(ValueError, match=r"bias: shape \(3,\) is not that of one row .* \(3, 4\)"):
         kw.bias_gelu(x, randn(3))
-    with pytest.raises(ValueError, match=r"bias: shape \(\) is not that of a row .* \(\)"):
+    with pytest.raises(ValueError, match=r"bias: shape \(\) is not that of one row .* \(\)"):
         kw.bias_gelu(randn(), randn())
     with pytest.raises(TypeError, match=r"bias: must be floating point, is torch\.int64"):
         kw.bias_gelu(x, torch.arange(4))

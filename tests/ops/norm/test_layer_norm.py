@@ -315,7 +315,7 @@ def test_short_rows_are_no_clusters_and_long_ones_have_few_columns_a_block():
         rstd = TensorSpec.contiguous((4096, 1), torch.float32)
         return {"gy": rows, "x": rows, "weight": weight, "rstd": rstd, "offset": 0.0}
 
-    assert "shorter than a cluster is worth" in heuristics.fits_cluster_backward(
+    assert "too short for a cluster" in heuristics.fits_cluster_backward(
         H200, **given(2047)
     )
     assert heuristics.fits_cluster_backward(H200, **given(2048)) is None

@@ -44,7 +44,7 @@ def test_dtype_is_of_the_result(to):
     [
         (3, IndexError, "dim: 3 is out of range for a tensor of 2 dimensions"),
         ((0, -3), IndexError, "dim: -3 is out of range"),
-        ((1, -1), ValueError, "dim: -1 is named twice"),
+        ((1, -1), ValueError, "dim: -1 appears twice"),
     ],
 )
 def test_bad_dims_are_named(dim, error, words):

@@ -30,7 +30,7 @@ def fits_flat(gpu, **tensors):
     first, shape = next((n, t.shape) for n, t in tensors.items())
     for name, t in tensors.items():
         if t.shape != shape:
-            return f"{name}: shape {t.shape} is not {first}'s {shape}; it does not broadcast"
+            return f"{name}: shape {t.shape} is not {first}'s {shape}; the rung does not broadcast"
     return fits_dtype(gpu, **tensors)
 
 
