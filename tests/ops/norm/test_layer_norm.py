@@ -315,9 +315,7 @@ def test_short_rows_are_no_clusters_and_long_ones_have_few_columns_a_block():
         rstd = TensorSpec.contiguous((4096, 1), torch.float32)
         return {"gy": rows, "x": rows, "weight": weight, "rstd": rstd, "offset": 0.0}
 
-    assert "too short for a cluster" in heuristics.fits_cluster_backward(
-        H200, **given(2047)
-    )
+    assert "too short for a cluster" in heuristics.fits_cluster_backward(H200, **given(2047))
     assert heuristics.fits_cluster_backward(H200, **given(2048)) is None
     for cols, blocks in ((2048, 2), (16384, 2), (32768, 4), (65536, 8), (131072, 16), (262144, 16)):
         config = heuristics.choose_cluster_backward(H200, **given(cols))
