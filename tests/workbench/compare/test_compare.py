@@ -196,7 +196,7 @@ MISTAKES = {
     "operator": ("sofmax.native", "softmax.native", "there is no operator 'sofmax'"),
     "two operators": ("softmax.native", "gelu.native", "computes gelu"),
     "commit": ("softmax@nowhere", "softmax", "has no such commit"),
-    "half a commit": ("@HEAD", "softmax", "a whole commit is compared with another one"),
+    "half a commit": ("@HEAD", "softmax", "only one of them names an operator"),
     "file": ("softmax.native", "nowhere.py:f", "there is no file nowhere.py"),
 }
 
