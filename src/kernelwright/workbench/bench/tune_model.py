@@ -165,7 +165,7 @@ def tune(
     progress("running two steps of the model")
     calls = [c for c in recorded(model, example_inputs) if c.device.type == "cuda"]
     if not calls:
-        raise ValueError("model: calls no operator of Kernelwright on a GPU; call kw.patch(model) first")
+        raise ValueError("model: calls no operator of ours on a GPU; use kw.patch(model) first")
     lines, tables = tuned(calls, start + seconds, progress)
     return Tuning(tuple(lines), tuple(tables), time.monotonic() - start)
 
