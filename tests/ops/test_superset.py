@@ -69,7 +69,7 @@ def test_a_team_holds_every_vector_of_a_row_with_few_threads_idle():
     assert _superset.team(1 << 14, 4, _superset.WORDS) is None
 
 
-def test_rows_that_start_differently_far_from_a_boundary_are_refused():
+def test_rows_of_different_alignment_are_refused():
     def rows(stride, align=16):
         return {"x": TensorSpec((4, 33), (stride, 1), torch.float32, align)}
 

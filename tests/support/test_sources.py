@@ -133,13 +133,13 @@ def test_a_changed_token_is_seen(toy, name, old, new):
         ("toy/tables.py", "'sign'", "'none'"),
     ],
 )
-def test_texts_for_people_and_other_definitions_do_not_count(toy, name, old, new):
+def test_docstrings_and_other_definitions_are_not_hashed(toy, name, old, new):
     before = reached(toy)
     edited(toy, name, old, new)
     assert reached(toy) == before
 
 
-def test_a_name_that_a_module_answers_leads_to_what_answers_it(toy):
+def test_a_name_of_a_module_getattr_leads_to_that_function(toy):
     found = reached(toy, ("toy.lazy", ("anything",)))
     assert {name for _, name in found} == {"__getattr__", "made"}
 

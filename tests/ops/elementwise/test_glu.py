@@ -118,7 +118,7 @@ def test_where_no_table_decides_strips_are_as_they_were_timed(rows, dtype, round
 
 
 @pytest.mark.parametrize("rung", ["triton_rows", "cuda_vec16"])
-def test_the_bias_gradient_is_summed_before_it_is_rounded(rung):
+def test_the_bias_gradient_is_rounded_after_the_sum(rung):
     """512 equal rows: a sum of bfloat16 would stop at 256."""
     x, bias = torch.full((512, 8), 8.0, dtype=BF16), torch.zeros(8, dtype=BF16)
     args = {"gy": torch.ones_like(x), "x": x, "bias": bias, "approximate": "none"}

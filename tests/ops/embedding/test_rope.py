@@ -71,7 +71,7 @@ def test_results_keep_the_order_of_memory():
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_every_form_of_a_table_says_the_same(interleaved):
+def test_every_form_of_a_table_gives_the_same_result(interleaved):
     q, k = randn(2, 4, 5, 16), randn(2, 2, 5, 16, seed=1)
     cos, sin = tables(5, 16, interleaved=interleaved)
     half = slice(0, 16, 2) if interleaved else slice(0, 8)
@@ -129,7 +129,7 @@ def test_computed_angles_are_right_at_every_distance(rung, base):
     assert (y[0, 0].double() - want).abs().max() <= 3 * ulp(torch.tensor(0.99).double(), q.dtype)
 
 
-def test_the_backward_turns_back():
+def test_the_backward_rotates_by_the_opposite_angle():
     q, k = randn(2, 4, 5, 16).requires_grad_(), randn(2, 2, 5, 16, seed=1).requires_grad_()
     cos, sin = tables(5, 16)
     yq, yk = kw.rope(q, k, cos, sin)

@@ -308,7 +308,7 @@ def test_parts_of_a_parameters_gradient_are_few():
         assert parts < 3 * spec.nbytes / 20
 
 
-def test_short_rows_are_no_clusters_and_long_ones_have_few_columns_a_block():
+def test_short_rows_use_no_clusters_and_long_ones_few_columns_per_block():
     def given(cols):
         rows = TensorSpec.contiguous((4096, cols), torch.bfloat16)
         weight = TensorSpec.contiguous((cols,), torch.bfloat16)

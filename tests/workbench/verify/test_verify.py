@@ -232,7 +232,7 @@ def test_peers_and_controls_have_no_source_of_ours(written):
     assert not [p for p in ledger.check(written(*lines)) if p.startswith("nvidia-h200/")]
 
 
-def test_what_ships_can_be_read():
+def test_shipped_records_can_be_read():
     assert all(r.outcome in records.OUTCOMES for r in records.load())
 
 
