@@ -118,7 +118,9 @@ def test_a_map_of_an_open_size_is_encoded_for_each_size(gpu, fake, source):
 
 def test_encodings_that_are_kept_are_bounded(gpu, fake, source, monkeypatch):
     monkeypatch.setattr(tensor_maps, "MOST", 4)
-    encoded = tensor_maps.Encoded(MAP, (MAP.shape, MAP.strides, MAP.box), 0)
+    encoded = tensor_maps.Encoded(
+        "x", tensor_maps.packer(MAP)((MAP.shape, MAP.strides, MAP.box)), 0
+    )
     for address in range(0, 160, 16):
         assert encoded[address][:8] == address.to_bytes(8, "little") and len(encoded) <= 4
 

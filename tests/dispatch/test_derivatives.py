@@ -18,7 +18,10 @@ twice = pytest.mark.parametrize("public", TWICE.values(), ids=TWICE)
 @publics
 def test_forward_mode_agrees_with_finite_differences(public):
     tensors = public.tensors((2, 3, 5), torch.float64, grad=True)
-    assert torch.autograd.gradcheck(public.kw, tensors, check_forward_ad=True, fast_mode=True)
+    # atomics of PyTorch's kernels for float64 add in no fixed order
+    assert torch.autograd.gradcheck(
+        public.kw, tensors, check_forward_ad=True, fast_mode=True, nondet_tol=1e-12
+    )
 
 
 @twice

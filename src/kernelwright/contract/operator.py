@@ -94,6 +94,8 @@ class Operator:
         noise: where terms cancel: for each result, the absolute rounding error that a good order
             of operations makes in the accumulation dtype, a float64 tensor of the result's shape,
             from the arguments. It must come from an error analysis, not from a measurement.
+        large: for arguments of more than 2^31 elements, {name: (float64 result, its noise)} of the
+            results of few elements that combine so many that PyTorch's own error is large.
         sharding: along which dimensions its tensors may be split; None if results depend on an
             element's index in the whole tensor (a random mask).
         source: where the definition comes from (a paper, a PyTorch function).
@@ -110,6 +112,7 @@ class Operator:
     properties: dict[str, Callable[[dict, tuple], str | None]] = field(default_factory=dict)
     exact: bool = False
     noise: Callable[..., tuple[torch.Tensor, ...]] | None = None
+    large: Callable[..., dict[str, tuple[torch.Tensor, torch.Tensor]]] | None = None
     sharding: Sharding | None = None
     source: str = ""
 
@@ -200,6 +203,7 @@ class Rung:
         serves: whether it may be dispatched by default; False for a teaching step.
         deterministic: the same inputs give the same bits.
         sources: the files in the folder of the entry's module that it compiles, "cuda_warp.cu".
+        waits: in PyTorch, reads numbers back to the host, so that no CUDA graph can capture it.
     """
 
     name: str
@@ -212,6 +216,7 @@ class Rung:
     serves: bool = True
     deterministic: bool = True
     sources: tuple[str, ...] = ()
+    waits: bool = False
 
     def __post_init__(self):
         assert self.backend in BACKENDS, self.backend

@@ -22,13 +22,14 @@ def pytorch(
     native: str = "PyTorch's own operator",
     compiled: str | None = "the formula, fused by torch.compile",
     supports: Supports | None = None,
+    waits: bool = False,
 ) -> tuple[Rung, ...]:
     """The rungs of torch_rungs.py; the arguments are their ideas. `supports` applies to those that
     run the formula; if `compiled` is None there is no such rung."""
     formula, own = f"torch_rungs:manual{suffix}", f"torch_rungs:native{suffix}"
     found = (
-        Rung("manual", "torch", formula, manual, supports=supports, serves=False),
-        Rung("native", "torch", own, native),
+        Rung("manual", "torch", formula, manual, supports=supports, serves=False, waits=waits),
+        Rung("native", "torch", own, native, waits=waits),
     )
     if compiled is None:
         return found

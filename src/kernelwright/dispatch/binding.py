@@ -23,7 +23,7 @@ from kernelwright.contract.layout import normalise
 from kernelwright.toolchain import host, redzones, tensors, versions
 
 from . import autograd, cpp
-from .generated import WATCHERS, compiled, listed, spec_of, special
+from .generated import WATCHERS, compiled, kinds_of, listed, spec_of, special
 from .launcher import device_of
 from .lowering import lower
 from .open_calls import OpenCalls
@@ -235,7 +235,7 @@ def {{}}({given}):
     def _found(self, *args: Any) -> Callable:
         """Like `_bound`; calls that an open plan serves need no key here, because C keeps one."""
         *given, rung = args
-        found = self._open.bound(dict(zip(self._names, given, strict=True)), rung)
+        found = self._open.bound(tuple(given), rung)
         found = found or self._bound(*args)
         again = getattr(found, "again", None) if host.loaded else None
         return again() if again else found
@@ -250,7 +250,7 @@ def {{}}({given}):
             self._switch_to_c()
 
     def _switch_to_c(self) -> None:
-        faster = tensors.finder(self._kinds(), self._found, self._plain)
+        faster = tensors.finder(kinds_of(self._ladder.operator), self._found, self._plain)
         if faster is not None:
             self._switch_to(faster)
             cpp.start()
@@ -258,19 +258,14 @@ def {{}}({given}):
     def _switch_to_cpp(self, module: ModuleType) -> None:
         if self._ladder.name in cpp.proven():
             self._in_python = True
-            self.in_cpp = module.Caller(self._kinds(), self._found, self._plain)
+            kinds = kinds_of(self._ladder.operator)
+            self.in_cpp = module.Caller(kinds, self._found, self._plain)
             self._switch_to(self.in_cpp)
 
     def _switch_to(self, faster: Callable) -> None:
         self.now = faster
         for names in self._users:
             names["run"] = faster
-
-    def _kinds(self) -> str:
-        return "".join(_KINDS.get(a.kind, "v") for a in self._ladder.operator.args)
-
-
-_KINDS = {"Tensor": "t", "Tensor?": "?", "float": "-", "float?": "-"}  # as defined in tensors.c
 
 
 def _key(op: Operator) -> str:

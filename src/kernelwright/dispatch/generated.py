@@ -33,6 +33,12 @@ def listed(op: Operator) -> str:
     return ", ".join(a.name for a in op.args)
 
 
+def kinds_of(op: Operator) -> str:
+    """The kinds of an operator's arguments, one letter for each, as defined in tensors.c."""
+    letters = {"Tensor": "t", "Tensor?": "?", "float": "-", "float?": "-"}
+    return "".join(letters.get(a.kind, "v") for a in op.args)
+
+
 def special(op: Operator) -> str:
     """Source of a test for tensor subclasses, which the dispatcher must see."""
     one = [f"type({a.name}) not in plain" for a in op.args if a.kind == "Tensor"]

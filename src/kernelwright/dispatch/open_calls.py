@@ -24,7 +24,9 @@ from kernelwright import toolchain
 from kernelwright.contract import Ladder, TensorSpec, contiguous_strides
 from kernelwright.contract.layout import normalise
 from kernelwright.contract.open_size import Found, NotOpen, OpenSize, Trace, source
+from kernelwright.toolchain import tensors
 
+from .generated import kinds_of
 from .launcher import RungFunction, device_of, entry_of, launcher, plan_of, promised, restrided
 from .selection import Choice, select
 
@@ -56,11 +58,13 @@ class OpenCalls:
     """The plans of an operator, by pattern."""
 
     def __init__(self, ladder: Ladder):
-        self._ladder = ladder
+        self._ladder, self._kinds = ladder, kinds_of(ladder.operator)
+        self._names = [a.name for a in ladder.operator.args]
         self._floats = {a.name for a in ladder.operator.args if a.kind.startswith("float")}
         self._by_strides = ladder.operator.layout == "any"
         self._lists = any(a.kind == "Tensor[]" for a in ladder.operator.args)
         self._known: dict[Hashable, _Pattern | None] = {}  # None: selection cannot be opened
+        self._in_c: tensors.Pattern | None = None
 
     def launcher(self, args: dict[str, Any], rung: str | None) -> RungFunction:
         """The function for calls like this one, as `launcher.launcher` returns it.
@@ -68,12 +72,15 @@ class OpenCalls:
         Raises:
             Unsupported, CompiledDuringCapture: see `launcher.launcher`.
         """
-        bound = self.bound(args, rung)
+        given = tuple(args.values())
+        bound = self.bound(given, rung)
         if bound is not None:
             return bound
         if self._lists or not toolchain.opens(args):
             return launcher(self._ladder, args, rung)
-        pattern, values = _pattern(args, self._floats, self._by_strides)
+        if self._in_c is None:
+            self._in_c = tensors.pattern()
+        pattern, values = self._pattern_of(given)
         known = self._known.setdefault((rung, *pattern), _Pattern()) if values else None
         if len(self._known) > MOST_PATTERNS:
             self._known.pop(next(iter(self._known)), None)
@@ -87,15 +94,27 @@ class OpenCalls:
         bind = self._planned(plans, args, values)
         return bind(*values) if bind else launcher(self._ladder, args, rung)
 
-    def bound(self, args: dict[str, Any], rung: str | None) -> RungFunction | None:
-        """The function for calls like this one, if an existing plan serves their sizes."""
+    def bound(self, given: tuple[Any, ...], rung: str | None) -> RungFunction | None:
+        """The function for calls like this one, if an existing plan serves their sizes.
+
+        Args:
+            given: the operator's arguments in the schema's order.
+        """
         if self._lists or not self._known:
             return None
-        pattern, values = _pattern(args, self._floats, self._by_strides)
+        pattern, values = self._pattern_of(given)
         known = self._known.get((rung, *pattern))
         plans = known and known.chosen.get(values)
         bind = plans and plans.known and plans.known.get(values)
         return bind(*values) if bind else None
+
+    def _pattern_of(self, given: tuple[Any, ...]) -> tuple[tuple[Hashable, ...], tuple[int, ...]]:
+        """As `_pattern` below; in C, the tensors' part of the pattern consists of bytes."""
+        found = self._in_c and self._in_c(self._kinds, self._by_strides, given)
+        if found:
+            return found
+        named = dict(zip(self._names, given, strict=True))
+        return _pattern(named, self._floats, self._by_strides)
 
     def _chosen(
         self, known: _Pattern, args: dict[str, Any], rung: str | None, values: tuple[int, ...]
@@ -190,7 +209,7 @@ def _pattern(
     for name, v in args.items():
         if isinstance(v, torch.Tensor):
             shape, closed = v.shape, _closed(v, most, by_strides)
-            parts += v.dtype, v.get_device(), v.data_ptr() & 15
+            parts += v.dtype, v.get_device(), v.data_ptr() & 15, v.ndim
             parts += [codes.get(n, n) if i != closed else n for i, n in enumerate(shape)]
             if not v.is_contiguous():
                 strides = v.stride()

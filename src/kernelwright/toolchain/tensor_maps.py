@@ -15,6 +15,7 @@ from kernelwright.contract.tensor_map import MOST_DIMENSIONS
 from . import driver
 from .build import Tensors
 
+Numbers = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # shape, strides, box
 MOST = 1024  # layouts of one argument whose encodings are kept
 
 # CUtensorMapDataType. Only the zero fill outside a tensor depends on the type, and zero has the
@@ -32,17 +33,28 @@ _DTYPES = {
     torch.bfloat16: 9,
 }
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle
-_LAYOUT = struct.Struct("10Q10I2i2I")  # launcher.c's Layout
 
 
-def encoder(
-    map: TensorMap, tensors: Tensors, device: torch.device
-) -> Callable[[tuple[tuple[int, ...], ...]], Encoded]:
+def encoder(map: TensorMap, tensors: Tensors, device: torch.device) -> Callable[[Numbers], Encoded]:
     """A function of a TensorMap's (shape, strides, box), some of which may be open: the encodings
     for them. Encodings of equal layouts are shared."""
     assert tensors[map].align >= 16 and device.index is not None  # `Tensors` checks the alignment
-    index = device.index
-    return lru_cache(MOST)(lambda layout: Encoded(map, layout, index))
+    name, index, packed = map.tensor, device.index, packer(map)
+    return lru_cache(MOST)(lambda numbers: Encoded(name, packed(numbers), index))
+
+
+def packer(map: TensorMap) -> Callable[[Numbers], bytes]:
+    """A function of a TensorMap's (shape, strides, box): launcher.c's Layout."""
+    n, most = len(map.shape), MOST_DIMENSIONS
+    fields = f"={n}Q{8 * (most - n)}x{n - 1}Q{8 * (most - n + 1)}x{2 * f'{n}I{4 * (most - n)}x'}"
+    pack = struct.Struct(f"{fields}2i2I").pack
+    facts = *(1,) * n, _DTYPES[map.dtype], _SWIZZLES[map.swizzle], n, 0
+
+    def packed(numbers: Numbers) -> bytes:
+        shape, strides, box = numbers
+        return pack(*shape, *strides, *box, *facts)
+
+    return packed
 
 
 class Encoded(dict[int, bytes]):
@@ -53,13 +65,9 @@ class Encoded(dict[int, bytes]):
         ToolchainError: on lookup, if the driver rejects the map or the address.
     """
 
-    def __init__(self, map: TensorMap, layout: tuple[tuple[int, ...], ...], index: int):
+    def __init__(self, name: str, layout: bytes, index: int):
         super().__init__()
-        self.name, self.index = map.tensor, index
-        shape, strides, box = layout
-        numbers = *_five(shape), *_five(strides), *_five(box), *_five((1,) * len(shape))
-        self.layout = _LAYOUT.pack(*numbers, _DTYPES[map.dtype], _SWIZZLES[map.swizzle],
-                                   len(shape), 0)  # fmt: skip
+        self.name, self.layout, self.index = name, layout, index
 
     def __missing__(self, address: int) -> bytes:
         made = driver.launchers().encode(driver.context(self.index), address, self.layout)
@@ -69,7 +77,3 @@ class Encoded(dict[int, bytes]):
             self.clear()
         self[address] = made
         return made
-
-
-def _five(numbers: tuple[int, ...]) -> tuple[int, ...]:
-    return (*numbers, *[0] * (MOST_DIMENSIONS - len(numbers)))

@@ -54,12 +54,16 @@ static Py_ssize_t size_of(const Tensor *t) {
 
 // Six words of 32 bits and 2 ndim words of 64; ndim precedes the part that depends on it, so equal
 // bytes of several consecutive tensors mean equal tensors.
-static void write_facts(const Tensor *t, char *out) {
+static void write_header(const Tensor *t, char *out) {
   const int32_t facts[6] = {
       t->device_type, t->device_id, t->code << 8 | t->bits, t->lanes, (int32_t)(address_of(t) & 15),
       t->ndim};
-  const Py_ssize_t dims = t->ndim * (Py_ssize_t)sizeof(int64_t);
   memcpy(out, facts, 24);
+}
+
+static void write_facts(const Tensor *t, char *out) {
+  const Py_ssize_t dims = t->ndim * (Py_ssize_t)sizeof(int64_t);
+  write_header(t, out);
   if (t->ndim > 0) {
     memcpy(out + 24, t->shape, dims);
     memcpy(out + 24 + dims, t->strides, dims);
@@ -271,12 +275,185 @@ static PyTypeObject finder_type = {
     .tp_dealloc = finder_dealloc,
 };
 
+// A call's pattern, as dispatch/open_calls.py defines it (`_pattern`).
+enum { MOST_CODES = 64, PRODUCT = -1 };
+
+// The sizes of a call's open dimensions; the i-th has the code -2 - i.
+typedef struct {
+  int64_t sizes[MOST_CODES];
+  int count, full;
+} Codes;
+
+// 0 if the size has none.
+static int64_t code_of(const Codes *codes, int64_t size) {
+  for (int i = 0; i < codes->count; i++)
+    if (codes->sizes[i] == size) return -2 - i;
+  return 0;
+}
+
+static void add_code(Codes *codes, int64_t size) {
+  if (size <= 1 || code_of(codes, size)) return;
+  if (codes->count == MOST_CODES)
+    codes->full = 1;
+  else
+    codes->sizes[codes->count++] = size;
+}
+
+// DLPack's codes of floating-point types: float, bfloat, and from 7 on those of 8 bits and fewer.
+static int is_floating(const Tensor *t) { return t->code == 2 || t->code == 4 || t->code >= 7; }
+
+static int columns_of(const Tensor *t, int by_strides) {
+  const int last = t->ndim - 1;
+  const int by_columns =
+      by_strides && last > 0 && t->strides[last] != 1 && t->strides[last - 1] == 1;
+  return by_columns ? last - 1 : last;
+}
+
+static int is_contiguous(const Tensor *t) {
+  int64_t expected = 1;
+  int dense = 1;
+  for (int i = t->ndim - 1; i >= 0; i--) {
+    if (t->shape[i] == 0) return 1;
+    if (t->shape[i] != 1 && t->strides[i] != expected) dense = 0;
+    expected *= t->shape[i];
+  }
+  return dense;
+}
+
+static int64_t extent_of(const Tensor *t, int axis) {
+  const int64_t stride = t->strides[axis];
+  for (int k = 1; k < t->ndim && stride > 1; k++) {
+    const int i = (axis + k) % t->ndim;
+    if (t->shape[i] * t->strides[i] == stride) return -1 - i;
+  }
+  return stride;
+}
+
+static Codes codes_of(const Tensor *tensors, int count, int by_strides) {
+  Codes codes = {.count = 0};
+  for (int k = 0; k < count; k++) {
+    const Tensor *t = &tensors[k];
+    const int closed = is_floating(t) ? columns_of(t, by_strides) : -1;
+    for (int i = 0; i < t->ndim; i++)
+      if (i != closed) add_code(&codes, t->shape[i]);
+  }
+  for (int k = 0, none = codes.count == 0; none && k < count; k++)
+    if (tensors[k].ndim > 0) add_code(&codes, tensors[k].shape[0]);
+  return codes;
+}
+
+// Writes a tensor's part of a pattern; returns its size. `rows` is 0 if no dimension is a product.
+static Py_ssize_t write_part(const Tensor *t, const Codes *codes, int64_t rows, int closed,
+                             char *out) {
+  write_header(t, out);
+  int64_t *words = (int64_t *)(out + 24);
+  for (int i = 0; i < t->ndim; i++) {
+    int64_t word = t->shape[i];
+    if (i != closed && word > 1) {
+      const int64_t code = code_of(codes, word);
+      word = code ? code : word == rows ? PRODUCT : word;
+    }
+    *words++ = word;
+  }
+  const int contiguous = is_contiguous(t);
+  *words++ = contiguous;
+  for (int i = 0; i < t->ndim && !contiguous; i++) *words++ = extent_of(t, i);
+  return (char *)words - out;
+}
+
+static PyObject *integers(const int64_t *numbers, int count) {
+  PyObject *made = PyTuple_New(count);
+  for (int i = 0; made && i < count; i++) {
+    PyObject *one = PyLong_FromLongLong(numbers[i]);
+    if (one)
+      PyTuple_SET_ITEM(made, i, one);
+    else
+      Py_CLEAR(made);
+  }
+  return made;
+}
+
+// (bytes of the tensors, each value in a key ...); NULL without an exception if they do not fit.
+static PyObject *pattern_key(const char *kinds, PyObject *arguments, const Tensor *tensors,
+                             const Codes *codes, int most, int by_strides) {
+  _Alignas(8) char bytes[ROOM];
+  PyObject *values[MAX_ARGUMENTS];
+  Py_ssize_t used = 0, count = 0;
+  int64_t rows = 1;  // the length of a tensor of targets, one for each row
+  for (int i = 0; i < tensors->ndim - 1; i++) rows *= tensors->shape[i];
+  for (Py_ssize_t i = 0; kinds[i]; i++) {
+    if (kinds[i] == 'v') values[count++] = PyTuple_GET_ITEM(arguments, i);
+    if (kinds[i] != 't' && kinds[i] != '?') continue;
+    const Tensor *t = tensors++;
+    if (used + 8 + size_of(t) > ROOM) return NULL;
+    if (t->ndim < 0) {
+      write_header(t, bytes + used);
+      used += 24;
+      continue;
+    }
+    const int closed =
+        t->ndim > 1 && t->ndim == most && is_floating(t) ? columns_of(t, by_strides) : -1;
+    used += write_part(t, codes, rows > 1 ? rows : 0, closed, bytes + used);
+  }
+  PyObject *key = PyTuple_New(count + 1);
+  PyObject *first = key ? PyBytes_FromStringAndSize(bytes, used) : NULL;
+  if (!first) goto fail;
+  PyTuple_SET_ITEM(key, 0, first);
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject *value = PyList_Check(values[i]) ? PyList_AsTuple(values[i]) : Py_NewRef(values[i]);
+    if (!value) goto fail;
+    PyTuple_SET_ITEM(key, i + 1, value);
+  }
+  return key;
+fail:
+  Py_XDECREF(key);
+  return NULL;
+}
+
+static PyObject *pattern(PyObject *module, PyObject *args) {
+  const char *kinds;
+  int by_strides, count = 0, most = 0;
+  PyObject *arguments;
+  if (!PyArg_ParseTuple(args, "spO!", &kinds, &by_strides, &PyTuple_Type, &arguments)) return NULL;
+  const Py_ssize_t given = PyTuple_GET_SIZE(arguments);
+  if (given != (Py_ssize_t)strlen(kinds) || given > MAX_ARGUMENTS)
+    return PyErr_Format(PyExc_TypeError, "%zd arguments for the kinds %s", given, kinds);
+  Tensor tensors[MAX_ARGUMENTS], present[MAX_ARGUMENTS];
+  int all = 0;
+  for (Py_ssize_t i = 0; i < given; i++) {
+    if (kinds[i] != 't' && kinds[i] != '?') continue;
+    PyObject *a = PyTuple_GET_ITEM(arguments, i);
+    Tensor *t = &tensors[all++];
+    *t = (Tensor){.ndim = -1};
+    if (kinds[i] == '?' && a == Py_None) continue;
+    if (borrow(a, t) < 0) {
+      PyErr_Clear();
+      Py_RETURN_NONE;
+    }
+    if (t->ndim > most) most = t->ndim;
+    present[count++] = *t;
+  }
+  const Codes codes = codes_of(present, count, by_strides);
+  if (codes.full || !all || tensors[0].ndim < 0) Py_RETURN_NONE;
+  PyObject *key = pattern_key(kinds, arguments, tensors, &codes, most, by_strides);
+  if (!key && PyErr_Occurred()) return NULL;
+  if (!key) Py_RETURN_NONE;
+  PyObject *sizes = integers(codes.sizes, codes.count);
+  PyObject *both = sizes ? PyTuple_Pack(2, key, sizes) : NULL;
+  Py_DECREF(key);
+  Py_XDECREF(sizes);
+  return both;
+}
+
 static PyMethodDef methods[] = {
     {"set_exchange", set_exchange, METH_O, "torch.Tensor.__dlpack_c_exchange_api__"},
     {"describe", describe, METH_O,
      "Device, dtype, shape, strides and alignment of every tensor of a list, as bytes"},
     {"addresses", addresses, METH_O,
      "Addresses of the tensors of lists of one length, a row of words for each place, as bytes"},
+    {"pattern", pattern, METH_VARARGS,
+     "pattern(kinds, by_strides, arguments): (a call without its open sizes, those sizes), or None "
+     "if DLPack cannot describe a tensor or the call is too large"},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kernelwright_tensors", NULL, -1,

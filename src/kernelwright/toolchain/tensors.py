@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -10,6 +10,13 @@ from typing import Any
 import torch
 
 from . import c_extensions, modes
+
+#: Of the kinds of a call's arguments (as defined in tensors.c), whether it matters that a matrix is
+#: stored by columns, and the arguments: (the call without its open sizes, those sizes). None if C
+#: cannot describe the call.
+Pattern = Callable[
+    [str, bool, tuple[Any, ...]], tuple[tuple[Hashable, ...], tuple[int, ...]] | None
+]
 
 
 @cache
@@ -41,3 +48,8 @@ def finder(
         run: runs a call, given its arguments and rung.
     """
     return module().Finder(kinds, bound, run) if in_c() else None
+
+
+def pattern() -> Pattern | None:
+    """The pattern of a call in C, or None if tensors are read in Python."""
+    return module().pattern if in_c() else None

@@ -80,8 +80,15 @@ def test_no_tokens():
     ("call", "error", "message"),
     [
         (lambda a, b: kw.grouped_mm(a, b, ENDS.long()), TypeError, "offsets: is"),
-        (lambda a, b: kw.grouped_mm(a, b, ENDS - 1), ValueError, "offsets: should ascend"),
-        (lambda a, b: kw.grouped_mm(a, b, ENDS.flip(0)), ValueError, "offsets: should ascend"),
+        *(
+            (
+                lambda a, b, ends=ends: kw.grouped_mm(a, b, ends),
+                ValueError,
+                "offsets: should ascend",
+            )
+            for ends in (ENDS - 1, ENDS.flip(0))
+            if DEVICE == "cpu"  # the host does not read offsets of a GPU
+        ),
         (lambda a, b: kw.grouped_mm(a, b, ENDS[:3]), ValueError, "offsets: has shape"),
         (lambda a, b: kw.grouped_mm(a, b[:, :3], ENDS), ValueError, "weight: has shape"),
         (lambda a, b: kw.grouped_mm(a, b.half(), ENDS), TypeError, "weight: is"),

@@ -46,12 +46,15 @@ def test_scales_belong_to_their_elements(kind):
     wide_a = of_a.repeat_interleave(128, 1)[:, :320] if kind == "block" else of_a
     wide_b = of_b.repeat_interleave(128, 0).repeat_interleave(128, 1) if kind == "block" else of_b
     wide_b = wide_b[:256, :320]
-    want = (a.float() * wide_a) @ (b.float() * wide_b).t()
+    a_, b_ = a.float() * wide_a, b.float() * wide_b
+    want = a_ @ b_.t()
+    # of the result's rounding, and of sums with 13 bits of a term (tensor cores of sm_90)
+    limit = 2**-8 * want.abs() + 2**-10 * (a_.abs() @ b_.abs().t())
     for fast in (False, True):
         c = kw.scaled_mm(a, b.t(), of_a, of_b.t(), fast_accum=fast)
-        torch.testing.assert_close(c, want.bfloat16(), rtol=0.01, atol=0)
+        assert bool(((c.float() - want).abs() <= limit).all())
     compiled = fullgraph(kw.scaled_mm)(a, b.t(), of_a, of_b.t())
-    torch.testing.assert_close(compiled, want.bfloat16(), rtol=0.01, atol=0)
+    assert bool(((compiled.float() - want).abs() <= limit).all())
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,18 @@ import torch.nn.functional as F
 
 import kernelwright as kw
 from support.paths import TESTS
-from support.publics import agree, randn
+from support.publics import DEVICE, agree, randn
+
+
+def _running():
+    return [torch.zeros(3, device=DEVICE), torch.ones(3, device=DEVICE)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("momentum", [0.1, 1.0])
 def test_running_statistics_are_pytorchs(dtype, momentum):
     x = (randn(5, 3, 4) * 2 + 7).to(dtype)
-    ours, theirs = ([torch.zeros(3), torch.ones(3)] for _ in range(2))
+    ours, theirs = (_running() for _ in range(2))
     if dtype == torch.float64:
         ours, theirs = ([t.double() for t in pair] for pair in (ours, theirs))
     for _ in range(2):
@@ -30,17 +34,18 @@ def test_running_statistics_are_pytorchs(dtype, momentum):
 
 def test_running_statistics_alone_and_in_16_bits():
     x = randn(5, 3, 4)
-    mean, var = torch.zeros(3), torch.ones(3, dtype=torch.float16)
+    mean, var = _running()
+    var = var.half()
     kw.batch_norm(x, mean, None, training=True)
     kw.batch_norm(x, None, var, training=True)
-    found = [torch.zeros(3), torch.ones(3)]
+    found = _running()
     F.batch_norm(x, *found, training=True)
     torch.testing.assert_close(mean, found[0])
     torch.testing.assert_close(var, found[1].half())
 
 
 def test_an_empty_batch_does_not_change_running_statistics():
-    mean, var, w = torch.zeros(3), torch.ones(3), randn(3).requires_grad_()
+    (mean, var), w = _running(), randn(3).requires_grad_()
     y = kw.batch_norm(randn(0, 3, 4), mean, var, w, training=True)
     assert y.shape == (0, 3, 4)
     assert not torch.autograd.grad(y.sum(), w)[0].any()
@@ -88,6 +93,7 @@ def test_a_module_counts_and_averages_as_torchs(name, shape, momentum, tracks):
     theirs = name.replace("SyncBatchNorm", "BatchNorm1d")
     found = []
     for module in (getattr(kw.nn, name)(3, **options), getattr(torch.nn, theirs)(3, **options)):
+        module.to(DEVICE)
         ys = [module(randn(*shape, seed=i) * 2 + 1) for i in range(3)]
         ys.append(module.eval()(randn(*shape, seed=4)))
         found.append((*ys, *module.state_dict().values()))

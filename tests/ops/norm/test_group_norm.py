@@ -8,7 +8,7 @@ import kernelwright as kw
 from kernelwright.contract import H200, TensorSpec
 from kernelwright.dispatch import ladder
 from kernelwright.ops.norm.group_norm import cuda, heuristics, tiling
-from support.publics import agree, randn
+from support.publics import DEVICE, agree, randn
 
 FORMATS = {
     "first": lambda t: t.contiguous(),
@@ -81,7 +81,7 @@ def test_gradients_that_are_wanted(given):
 @pytest.mark.parametrize("silu", [False, True])
 def test_instance_norm_updates_running_statistics(silu):
     x, w = randn(3, 4, 5, 2) * 3 + 1, randn(4, seed=1)
-    ours, theirs = ([torch.zeros(4), torch.ones(4)] for _ in range(2))
+    ours, theirs = ([torch.zeros(4, device=DEVICE), torch.ones(4, device=DEVICE)] for _ in range(2))
     y = kw.instance_norm(x, *ours, w, momentum=0.3, silu=silu)
     right = F.instance_norm(x, *theirs, w, momentum=0.3)
     torch.testing.assert_close(y, F.silu(right) if silu else right)

@@ -10,7 +10,14 @@ from kernelwright.dispatch import launcher
 from kernelwright.ops.random.sample import LADDER, definition
 from support.publics import DEVICE, gpu, randn
 
-RUNGS = ("native", "cuda_gumbel", "cuda_block", "cuda_cluster", "cuda_shared_best")
+RUNGS = (
+    "native",
+    "cuda_gumbel",
+    "cuda_block",
+    "cuda_cluster",
+    "cuda_shared_best",
+    "cuda_histogram",
+)
 PLAIN = {"temperature": 1.0, "top_k": 0.0, "top_p": 1.0, "min_p": 0.0}
 
 
@@ -35,10 +42,11 @@ def chi_squared(found, p):
     {}, {"temperature": 0.5}, {"top_k": 4.0}, {"top_p": 0.6}, {"min_p": 0.2},
     {"top_k": 6.0, "top_p": 0.8, "min_p": 0.1, "temperature": 1.5},
 ], ids=str)  # fmt: skip
-@pytest.mark.parametrize("rung", ["native", "cuda_block"])
+@pytest.mark.parametrize("rung", ["native", "cuda_block", "cuda_histogram"])
 def test_draws_have_the_distribution(rung, how):
     """Many draws from a row; a right rung fails for one of a million seeds; the seed is fixed."""
-    rows, columns = (8000, 11) if rung == "native" or DEVICE == "cuda" else (600, 11)
+    few = 300 if rung == "cuda_histogram" else 600  # in the emulator
+    rows, columns = (8000, 11) if rung == "native" or DEVICE == "cuda" else (few, 11)
     row = randn(columns, seed=4)
     x = {**PLAIN, **how}
     left = definition.filtered(
@@ -65,10 +73,10 @@ def test_rungs_draw_what_the_definition_says(rung, dtype):
 
 
 @pytest.mark.cover
-@pytest.mark.parametrize("rung", ("native", "cuda_block"))
+@pytest.mark.parametrize("rung", ("native", "cuda_block", "cuda_histogram"))
 def test_equal_logits_are_kept_or_left_out_together(rung):
     row = torch.tensor([0.0, 2.0, -0.0, 2.0, 1.0, 1.0, -3.0, 1.0], device=DEVICE)
-    rows = row.expand(300, 8).contiguous()
+    rows = row.expand(120 if rung == "cuda_histogram" and DEVICE == "cpu" else 300, 8).contiguous()
     for how, kept in (
         ({"top_k": 1.0}, {1, 3}),
         ({"top_k": 3.0}, {1, 3, 4, 5, 7}),
@@ -89,6 +97,34 @@ def test_rows_with_nothing_and_with_infinities(rung):
     how = {} if rung == "cuda_gumbel" else {"top_p": 0.5}
     assert drawn(rung, rows, **how).tolist() == [-1, 1, 0, -1]
     assert drawn(rung, rows, **how, temperature=0.0).tolist() == [-1, 1, 0, -1]
+
+
+def adversarial_rows(columns):
+    """Rows whose logits lie in few bins of a histogram, or in none."""
+    x = randn(8, columns, seed=9).double()
+    x[0] = 2.5  # all equal
+    x[1] = (x[1] * 2).round()  # many equal
+    x[2] *= 1e-6  # all in one bin
+    x[3] *= 300  # few within reach of the maximum
+    x[4] += 1e4  # spacings of the logits wider than bins
+    x[5, ::2] = torch.finfo(torch.float32).min
+    x[6] = x[6].sort(descending=True).values
+    x[7, 1:] = -math.inf
+    return x.float()
+
+
+@pytest.mark.cover
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_histogram_brackets_thresholds(dtype):
+    logits = adversarial_rows(700).to(dtype)
+    state = torch.tensor([3, 8], device=DEVICE)
+    for how in (
+        {"top_k": 699.0}, {"top_k": 1.0, "top_p": 1e-6}, {"top_k": 90.0, "temperature": 0.01},
+        {"top_k": 300.0, "top_p": 0.7}, {"top_p": 1e-6}, {"top_p": 0.2, "temperature": 50.0},
+        {"top_p": 0.999, "min_p": 0.3}, {"top_p": 0.5, "temperature": 1e-30},
+    ):  # fmt: skip
+        want = definition.sample(logits.double(), state, None, *{**PLAIN, **how}.values())
+        assert torch.equal(drawn("cuda_histogram", logits, seed=3, offset=8, **how), want), how
 
 
 def test_rows_have_their_own_numbers_and_generators_advance():

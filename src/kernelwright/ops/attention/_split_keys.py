@@ -19,7 +19,8 @@ CONFIGS = (
 MOST_SPLITS = 64
 WIDEST = 256  # elements of a head
 _MOST_GROUPS = 4
-_ROOM = 384  # elements of 8 queries' sums that fit a warp's registers
+# Elements of 8 queries' sums that fit a warp's registers, with tiles of 16 keys and otherwise.
+_ROOM, _LESS_ROOM = 512, 384
 _RESERVED = 1024  # bytes of shared memory that the hardware takes for a block
 _TURNS = 4  # of the GPU, after which no split makes the last one much shorter
 _START = 64  # keys that a warp would read while a block starts and ends
@@ -70,7 +71,8 @@ def blocks_of(gpu, config, dtype, cache, group: int, d: int, dv: int, pairs: int
     size, d, dv = cache.itemsize, fixed(d), fixed(dv)
     wide = _rounded(max(d, dv), 64)
     eights = fixed(cdiv(group, 8))
-    chunks = cdiv(eights, min(_MOST_GROUPS, max(1, _ROOM // wide)))
+    held = _ROOM if config["keys"] == 16 and wide <= 128 else _LESS_ROOM
+    chunks = cdiv(eights, min(_MOST_GROUPS, max(1, held // wide)))
     groups = cdiv(eights, chunks)
     room = (gpu.shared_per_block + _RESERVED) // config["blocks"] - _RESERVED
     slot = config["keys"] // 16 * _tile_bytes(size, d, dv)

@@ -2,8 +2,8 @@
 //
 // Idea: query heads that share a head of the cache are rows and then columns of mma.sync, 8 or a
 // multiple, so that 16 bytes of a key are multiplied once for all of them.
-// cp.async copies keys and values to rings in shared memory of which each lane has its own, several
-// tiles ahead. The last block of a head merges the parts.
+// cp.async copies whole rows of keys and values to rings in shared memory of which each warp has
+// its own, several tiles ahead. The last block of a head merges the parts.
 // Traffic: the occupied part of the cache once, and for each split a result of float32 in L2.
 // Over `cuda_cluster`: no multiplications and shuffles of lanes for each query, more bytes in
 // flight, and as many blocks for a head as fill the GPU.

@@ -33,6 +33,8 @@ def native(q, k, v, k_cache, v_cache, lengths, scale):
     mask = torch.where(seen, 0.0, -math.inf).to(q.dtype)
     # positions after the end of a sequence may contain anything, including NaN
     k_cache, v_cache = (t.masked_fill(~seen.mT, 0.0) for t in (k_cache, v_cache))
+    # a kernel of PyTorch 2.11 stops with "misaligned address" on a query off a boundary of 16 bytes
+    q = q.clone(memory_format=torch.contiguous_format)
     y = F.scaled_dot_product_attention(
         q.unsqueeze(2), k_cache, v_cache, mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
     )

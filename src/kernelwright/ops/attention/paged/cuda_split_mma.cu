@@ -1,8 +1,8 @@
 // Keys split among blocks and warps, products on tensor cores, the parts merged in the same launch.
 //
 // Idea: query heads that share a head of the cache are rows and then columns of mma.sync, 8 or a
-// multiple. cp.async copies keys and values to rings in shared memory of which each lane has its
-// own, several tiles ahead; the page of a tile is looked up a step before its copy starts.
+// multiple. cp.async copies whole rows of keys and values to rings in shared memory of which each
+// warp has its own, several tiles ahead; the page of a tile is looked up a step before its copy.
 // 8-bit elements become float16 in registers. The last block of a head merges the parts.
 // Traffic: the cache once, and for each split a result of float32, which stays in L2.
 // Over `triton_split`: one launch, more bytes in flight, no pass of converted values or of weights

@@ -11,7 +11,7 @@ from kernelwright.contract import Ladder, Rung, arguments, autocast, rungs
 from kernelwright.dispatch import bind
 from kernelwright.ops._arguments import draw_seed, probability
 
-from . import heuristics, hopper_tiling, spec, statistics
+from . import dynamic_tiling, heuristics, hopper_tiling, spec, statistics
 
 __all__ = ["LADDER", "LADDER_BACKWARD", "scaled_dot_product_attention"]
 
@@ -76,6 +76,25 @@ RUNGS = (
         configs=hopper_tiling.PERSISTENT_CONFIGS,
         heuristic=hopper_tiling.choose_persistent,
         sources=("cuda_wgmma_persistent.cu",),
+    ),
+    Rung(
+        "cuda_wgmma_dynamic",
+        "cuda",
+        "cuda_dynamic:dynamic",
+        "blocks take tiles from a counter, in an order that keeps keys and values in L2",
+        supports=hopper_tiling.fits,
+        configs=dynamic_tiling.DYNAMIC_CONFIGS,
+        heuristic=dynamic_tiling.choose_dynamic,
+        sources=("cuda_wgmma_dynamic.cu",),
+    ),
+    Rung(
+        "cuda_wgmma_wide",
+        "cuda",
+        "cuda_dynamic:wgmma_wide",
+        "heads of up to 256 elements: the kernel of cuda_wgmma with tiles of 80 keys",
+        supports=dynamic_tiling.fits_wide,
+        configs=({},),
+        sources=("cuda_wgmma_wide.cu",),
     ),
 )
 RUNGS_BACKWARD = (

@@ -6,6 +6,7 @@ from kernelwright.contract import Rung
 
 from . import few_rows_cluster_choice as cluster
 from . import few_rows_tiling as shape
+from . import stream_tiling as stream
 
 
 def _rung(trick: str, entry: str, idea: str, supports, **more) -> Rung:
@@ -46,6 +47,19 @@ def _wgmma(entry: str, supports, heuristic) -> Rung:
     )
 
 
+def _stream(entry: str, supports, heuristic) -> Rung:
+    return Rung(
+        "cuda_few_rows_stream",
+        "cuda",
+        f"cuda_stream:{entry}",
+        "up to 64 rows: one warp streams the weight by the copy engine",
+        supports=supports,
+        configs=stream.CONFIGS,
+        sources=("cuda_few_rows_stream.cu",),
+        heuristic=heuristic,
+    )
+
+
 RUNGS = (
     _rung("gemv_thread", "thread", "few rows: one thread per result", shape.fits_thread,
           serves=False),
@@ -57,6 +71,7 @@ RUNGS = (
           shape.fits_tensor_cores, configs=shape.CONFIGS),
     _cluster("plan", cluster.fits, cluster.choose),
     _wgmma("wgmma", cluster.fits_wgmma, cluster.choose_wgmma),
+    _stream("plan", stream.fits, stream.choose),
 )  # fmt: skip
 LINEAR_RUNGS = (
     _rung("gemv_split", "split_linear", "few rows: warps divide k; eight rows of loads per thread",
@@ -65,4 +80,5 @@ LINEAR_RUNGS = (
           shape.fits_linear_tensor_cores, configs=shape.CONFIGS),
     _cluster("plan_linear", cluster.fits_linear, cluster.choose_linear),
     _wgmma("wgmma_linear", cluster.fits_wgmma_linear, cluster.choose_wgmma_linear),
+    _stream("plan_linear", stream.fits_linear, stream.choose_linear),
 )  # fmt: skip

@@ -8,11 +8,11 @@ import torch
 
 from kernelwright.contract import Ladder, Rung, arguments, autocast, rungs
 from kernelwright.dispatch import apply_of, bind, vmap_loop
-from kernelwright.ops.matmul.gemm import few_rows_cluster_choice, matmul
+from kernelwright.ops.matmul.gemm import few_rows_cluster_choice, matmul, stream_tiling
 from kernelwright.ops.matmul.gemm.few_rows_tiling import CONFIGS
 from kernelwright.ops.reduce.sum import sum
 
-from . import heuristics, spec
+from . import heuristics, spec, stream_choice
 from .weights import GROUP, QuantizedWeight, dequantized, quantize, read_awq, read_gptq
 
 __all__ = [
@@ -64,6 +64,16 @@ RUNGS = (
         configs=few_rows_cluster_choice.WGMMA_CONFIGS,
         sources=("cuda_few_rows_wgmma.cu",),
         heuristic=heuristics.choose_wgmma,
+    ),
+    Rung(
+        "cuda_few_rows_stream",
+        "cuda",
+        "cuda_stream:plan",
+        "up to 64 rows: one warp streams the weight by the copy engine",
+        supports=stream_choice.fits,
+        configs=stream_tiling.CONFIGS,
+        sources=("../gemm/cuda_integers_stream.cu",),
+        heuristic=stream_choice.choose,
     ),
 )
 LADDER = Ladder(

@@ -208,6 +208,27 @@ def noise(x, weight, bias, eps, channels_last=False):
     return parted(y, x, channels_last), mean.flatten(), rstd.flatten(), of_var
 
 
+def large(x, weight, bias, eps, channels_last=False):
+    """Statistics of one channel after another."""
+    found = [_statistics(t.double().flatten(), eps) for t in x.unbind(2 if channels_last else 1)]
+    named = zip(("mean", "rstd", "var"), zip(*found, strict=True), strict=True)
+    return {name: tuple(map(torch.stack, zip(*of, strict=True))) for name, of in named}
+
+
+def large_stats(x, channels_last=False):
+    n = x.numel() // channels_of(x, channels_last)
+    found = large(x, None, None, 0.0, channels_last)
+    var = tuple(t * ((n - 1) / n) for t in found["var"])
+    return {"mean": found["mean"], "var": var}
+
+
+def _statistics(t, eps):
+    """Each with its noise: mean, rstd, unbiased variance."""
+    mean, var = t.mean(), t.var()
+    of_var = U * (8 * var + 4 * mean.abs() * (var / t.numel()) ** 0.5)
+    return *group.moments(t, eps), (var, of_var)
+
+
 def _variance_noise(x, var, channels_last):
     """The error of the squares, and that of the means of parts, as derived in group_norm's spec: 4
     |mean| u sqrt(var / n)."""
@@ -301,6 +322,7 @@ FORWARD = Operator(
     outputs=outputs,
     layout="rows",
     noise=noise,
+    large=large,
     sharding=sharding,
     source="torch.nn.functional.batch_norm; Ioffe and Szegedy 2015, arXiv:1502.03167",
 )
@@ -356,6 +378,7 @@ STATS = Operator(
     outputs=stats_outputs,
     layout="rows",
     noise=stats_noise,
+    large=large_stats,
     sharding=sharding,
     source="torch.batch_norm_stats, with the variance for its inverse root",
 )

@@ -65,9 +65,10 @@ def native_inference_backward(gy, x, weight, bias, mean, var, eps, channels_last
         return manual_inference_backward(gy, x, weight, bias, mean, var, eps, channels_last)
     image, scale, _ = _given(x, _scale(x, weight, channels_last), None, channels_last)
     mean, var = (t.to(_wide(x)) for t in (mean, var))
+    unused = mean.new_empty(0)  # statistics of a batch; on a GPU PyTorch 2.11 does not take None
     found = aten.native_batch_norm_backward(
-        _image(gy, channels_last).to(image.dtype), image, scale, mean, var, None, None, False, eps,
-        [True, weight is not None, bias is not None],
+        _image(gy, channels_last).to(image.dtype), image, scale, mean, var, unused, unused, False,
+        eps, [True, weight is not None, bias is not None],
     )  # fmt: skip
     return _gradients(found, x, weight, bias, channels_last)
 
@@ -118,7 +119,7 @@ def _image(x, channels_last):
 
 def _back(image, x, channels_last):
     image = image.squeeze(-1)
-    return (image.transpose(1, 2) if channels_last else image).to(x.dtype)
+    return (image.transpose(1, 2) if channels_last else image).contiguous().to(x.dtype)
 
 
 def _gradients(found, x, weight, bias, channels_last):

@@ -160,6 +160,24 @@ def noise(x, weight, bias, groups, eps, channels_last=False, silu=False):
     return tuple(U * t for t in (of_y, of_mean, of_rstd))
 
 
+def large(x, weight, bias, groups, eps, channels_last=False, silu=False):
+    """Statistics of one group after another."""
+    given = grouped(x, groups, channels_last).flatten(0, 1)
+    found = [moments(t.double().flatten(), eps) for t in given]
+    shape = (x.shape[0], groups)
+    mean, rstd = (tuple(torch.stack(t).view(shape) for t in zip(*of, strict=True))
+                  for of in zip(*found, strict=True))  # fmt: skip
+    return {"mean": mean, "rstd": rstd}
+
+
+def moments(t, eps):
+    """((mean, its noise), (rstd, its noise)) of all elements."""
+    mean, var = t.mean(), t.var(correction=0)
+    rstd = torch.rsqrt(var + eps)
+    of_rstd = 4 * rstd + 2 * mean.abs() * rstd.square() / t.numel() ** 0.5
+    return (mean, U * mean_noise(t)[0]), (rstd, U * of_rstd)
+
+
 def _double(p):
     return None if p is None else p.double()
 
@@ -227,6 +245,7 @@ FORWARD = Operator(
     outputs=outputs,
     layout="rows",
     noise=noise,
+    large=large,
     sharding=sharding,
     source="torch.nn.functional.group_norm; Wu and He 2018, arXiv:1803.08494",
 )

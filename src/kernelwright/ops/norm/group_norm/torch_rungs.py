@@ -60,7 +60,8 @@ def _image(x, channels_last):
 
 
 def _back(image, channels_last):
-    return image.squeeze(-1).transpose(1, 2) if channels_last else image.squeeze(-1)
+    image = image.squeeze(-1)
+    return (image.transpose(1, 2) if channels_last else image).contiguous()
 
 
 def _wide(x):

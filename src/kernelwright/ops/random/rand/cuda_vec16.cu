@@ -26,8 +26,8 @@ __device__ __forceinline__ void rand_vectors(const long long *state, T *y, long 
     float out[2][N];
 #pragma unroll
     for (int k = 0; k < N; ++k)
-      distribution.pair(half ? calls[k].z : calls[k].x, half ? calls[k].w : calls[k].y, out[0][k],
-                        out[1][k]);
+      kw::pair_of(distribution, half ? calls[k].z : calls[k].x, half ? calls[k].w : calls[k].y,
+                  out[0][k], out[1][k]);
 #pragma unroll
     for (int odd = 0; odd < 2; ++odd) {
       const long long i = first + (half * 2 + odd) * threads;

@@ -1,4 +1,4 @@
-// Calls of adjacent sequences at one position.
+// Calls of adjacent sequences at one position, and the conversion of their words.
 #pragma once
 #include "../stream.cuh"
 
@@ -37,6 +37,20 @@ __device__ __forceinline__ void neighbours(const Stream &stream, unsigned positi
       x = {b.y ^ x.y ^ key0, b.x, a.y ^ x.w ^ key1, a.x};
     }
   }
+}
+
+// Two values of a distribution. A uniform number that must become 0 is multiplied by 0 instead of
+// being replaced: comparisons and selections use the busiest pipe, multiplications do not.
+template <typename Distribution>
+__device__ __forceinline__ void pair_of(const Distribution &distribution, unsigned a, unsigned b,
+                                        float &x, float &y) {
+  distribution.pair(a, b, x, y);
+}
+template <typename T>
+__device__ __forceinline__ void pair_of(const Uniform<T> &, unsigned a, unsigned b, float &x,
+                                        float &y) {
+  x = unit(a), y = unit(b);
+  x *= x < kRoundsToOne<T> ? 1.0f : 0.0f, y *= y < kRoundsToOne<T> ? 1.0f : 0.0f;
 }
 
 }  // namespace kw

@@ -50,6 +50,14 @@ RUNGS: tuple[Rung, ...] = (
         heuristics.CLUSTERS,
         heuristic=heuristics.choose_cluster,
     ),
+    rungs.cuda(
+        "histogram",
+        "",
+        "a histogram brackets the thresholds before the first draw",
+        heuristics.fits_histogram,
+        heuristics.CLUSTERS,
+        heuristic=heuristics.choose_cluster,
+    ),
 )
 LADDER = Ladder(
     spec.SAMPLE, RUNGS, __name__, heuristics.order, heuristics.bucket, "peers:PEERS", emulated=True

@@ -8,7 +8,7 @@ from pathlib import Path
 from kernelwright.contract import NULL, CudaKernel, Launch, Plan, f32, i32, i64, rows_view
 from kernelwright.contract.template_args import CTYPE
 
-from .tiling import IN_REGISTERS, aligned, shape_of, vectors_of
+from .tiling import IN_REGISTERS, WITH_HISTOGRAM, aligned, shape_of, vectors_of
 
 HOW = tuple(map(f32, ("temperature", "top_k", "top_p", "min_p")))
 
@@ -40,6 +40,16 @@ def shared_best(gpu, config, **specs):
     name = launch.kernel.name.replace("sample_cluster", "sample_shared_best")
     source = Path(__file__).with_name("cuda_shared_best.cu")
     return Plan((replace(launch, kernel=replace(launch.kernel, source=source, name=name)),))
+
+
+def histogram(gpu, config, logits, state, each, temperature, top_k, top_p, min_p, filtered):
+    blocks, threads = shape_of(logits, config)
+    vectors = vectors_of(logits, blocks, threads)
+    name = f"sample_histogram<{CTYPE[logits.dtype]}, {vectors}, {threads}, {blocks}>"
+    return _plan(
+        "histogram", name, threads, _rows(logits) * blocks, _arguments(logits, each),
+        cluster=blocks, shared=max(0, vectors - WITH_HISTOGRAM) * threads * 16,
+    )  # fmt: skip
 
 
 def _arguments(logits, each):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from kernelwright.contract.eligibility import kind, log2, no_clusters, unsupported_dtype
 
-from .tiling import IN_SHARED, MOST_BLOCKS, MOST_THREADS, needed
+from .tiling import IN_REGISTERS, IN_SHARED, MOST_BLOCKS, MOST_THREADS, WITH_HISTOGRAM, needed
 
 COLUMNS = 2**21 - 1  # capacity of a field of a packed count
 ROWS = 2**31 // MOST_BLOCKS - 1
 
 HELD = IN_SHARED * MOST_THREADS * 16  # maximum bytes of a block's vectors
+# The same of cuda_histogram, with 2,048 counts twice and 2 KiB for exchanges.
+COUNTED = (IN_REGISTERS + IN_SHARED - WITH_HISTOGRAM) * MOST_THREADS * 16 + 2 * 8192 + 2048
 
 ROW = ({"threads": 128}, {"threads": 1024})
 CLUSTERS = (
@@ -49,6 +51,12 @@ def fits_cluster(gpu, logits, **rest):
     return no_clusters(gpu) or fits(gpu, logits=logits, **rest)
 
 
+def fits_histogram(gpu, **specs):
+    if gpu.shared_per_block < COUNTED:
+        return f"a block has {gpu.shared_per_block} bytes of shared memory, {COUNTED} are needed"
+    return fits_cluster(gpu, **specs)
+
+
 def choose_row(gpu, logits, **rest):
     """As many threads as have a few vectors each."""
     return ROW[0] if logits.shape[-1] <= 4096 else ROW[1]
@@ -65,7 +73,7 @@ def choose_cluster(gpu, logits, **rest):
 
 
 def order(gpu, **specs):
-    """Without cuda_shared_best, which has no proof from a GPU yet."""
+    """Without cuda_shared_best and cuda_histogram, which have no proof from a GPU yet."""
     return "cuda_cluster", "cuda_block"
 
 

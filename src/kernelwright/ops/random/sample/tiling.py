@@ -6,6 +6,7 @@ from kernelwright.contract import rows_view
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 
 IN_REGISTERS = 2  # cuda_cluster.cu's kInRegisters
+WITH_HISTOGRAM = 3  # held_row.cuh's
 IN_SHARED = 14  # vectors per thread, with up to 1,024 threads per block
 MOST_BLOCKS = 8
 MOST_THREADS = 1024

@@ -86,10 +86,16 @@ def backward_reference(gy, hw, kernel, stride, padding, ceil, count_padding, div
         shape = list(g.shape)
         shape[dim] = hw[axis]
         rows = g.new_zeros(shape)
-        first = torch.arange(g.shape[dim], device=g.device) * stride[axis] - padding[axis]
+        n, s = hw[axis], stride[axis]
         for i in range(kernel[axis]):
-            there = ((first + i >= 0) & (first + i < hw[axis])).nonzero()[:, 0]
-            rows = rows.index_add(dim, first[there] + i, g.index_select(dim, there))
+            at = i - padding[axis]  # where the first window has this element
+            skipped = max(0, -(at // s))
+            least = at + skipped * s
+            count = min(g.shape[dim] - skipped, -((least - n) // s))
+            if count > 0:
+                every = [slice(None)] * g.ndim
+                every[dim] = slice(least, least + (count - 1) * s + 1, s)
+                rows[tuple(every)] += g.narrow(dim, skipped, count)
         g = rows
     return g
 

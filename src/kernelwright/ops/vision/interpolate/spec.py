@@ -68,7 +68,7 @@ def step(source: int, size: int, corners: bool, given: bool, said: float) -> flo
 
 def sources(source, size, corners, given, said, device, dtype):
     """(first pixel, second pixel, weight of the second) of each output along a dimension."""
-    scale = torch.tensor(step(source, size, corners, given, said), dtype=dtype, device=device)
+    scale = torch.full((), step(source, size, corners, given, said), dtype=dtype, device=device)
     o = torch.arange(size, dtype=dtype, device=device)
     at = o * scale if corners else ((o + 0.5) * scale - 0.5).clamp(min=0)
     first = at.long().clamp(max=source - 1)

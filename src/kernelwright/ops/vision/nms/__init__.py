@@ -14,6 +14,7 @@ RUNGS = (
         manual="all overlaps, and a repetition until nothing changes",
         native="groups of 1,024 boxes in order",
         compiled=None,
+        waits=True,
     ),
     rungs.cuda(
         "naive", "", "one block, a box after another", heuristics.fits, heuristics.NAIVE,

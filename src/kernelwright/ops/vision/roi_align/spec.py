@@ -138,6 +138,11 @@ def noise(x, rois, size, scale, sampling, aligned):
     return (unit.expand(y.shape).double(),)
 
 
+def large(x, rois, size, scale, sampling, aligned):
+    given = rois.double(), size, scale, sampling, aligned
+    return {"y": (reference(x, *given), noise(x, *given)[0])}
+
+
 FORWARD = Operator(
     name="roi_align",
     schema="(Tensor x, Tensor rois, int[] size, float scale, int sampling, bool aligned)"
@@ -149,5 +154,6 @@ FORWARD = Operator(
     outputs=outputs,
     layout="rows",
     noise=noise,
+    large=large,
     source="torchvision.ops.roi_align",
 )

@@ -69,7 +69,7 @@ def scale(source: int, size: int, given: bool, said: float) -> float:
 
 def places(source: int, size: int, given: bool, said: float, device) -> torch.Tensor:
     """The pixel that each output copies, along a dimension."""
-    step = torch.tensor(scale(source, size, given, said), dtype=torch.float32, device=device)
+    step = torch.full((), scale(source, size, given, said), dtype=torch.float32, device=device)
     o = torch.arange(size, dtype=torch.float32, device=device)
     return (o * step).long().clamp(max=source - 1)
 

@@ -1,0 +1,153 @@
+"""How the kernels of hopper/stream.cuh divide a product, and which products they support. Imports
+no kernel language."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelwright.contract import Config, Gpu
+from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.open_size import fixed
+
+from .few_rows_cluster_choice import no_wgmma
+from .few_rows_tiling import (
+    MOST,
+    Sides,
+    fits_linear_tensor_cores,
+    fits_tensor_cores,
+    power_of_two,
+    sides,
+)
+from .hopper_tiling import clusters_at_once
+
+STATIC = 512  # maximum bytes of static shared memory per block
+MOST_STAGES = 12
+ALIGNMENT = 1024  # of the ring, and bytes that this may take
+SLICE, GROUP = 64, 128  # elements along k of a step, with 16 bits and with fewer
+#: Bytes per microsecond on an H200: from DRAM; of x from L2; of the weight through one
+#: multiprocessor, by bits per element (integers are converted there).
+DRAM, FROM_L2 = 4.4e6, 5.5e6
+OF_MULTIPROCESSOR = {4: 3.5e4, 8: 4.5e4, 16: 5.5e4}
+OVERLAP = 0.2  # part of the shorter of two limits that adds to the longer
+EXCHANGE = 1.5  # microseconds at the end of a tile that a cluster shares
+
+
+def _config(groups: int, cluster: int, resident: int = 1) -> Config:
+    """Warp groups that multiply, of 64 rows of the weight each; blocks per cluster and per
+    multiprocessor."""
+    return {"groups": groups, "cluster": cluster, "resident": resident}
+
+
+CONFIGS = (
+    _config(4, 1),
+    _config(4, 2),
+    _config(4, 4),
+    _config(3, 1),
+    _config(3, 3),
+    _config(2, 1),
+    _config(2, 2),
+    _config(2, 4),
+    _config(2, 1, 2),
+    _config(2, 2, 2),
+    _config(1, 1),
+    _config(1, 2),
+    _config(1, 4),
+    _config(1, 1, 2),
+    _config(1, 2, 2),
+    _config(1, 4, 2),
+)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Template arguments of hopper/stream.cuh, and values that follow from them.
+
+    Attributes:
+        rows: of the weight in a tile. blocks: of 8 rows of x. stages: of the ring. steps: along k.
+        grid: number of blocks. threads: per block. shared: bytes of dynamic shared memory.
+    """
+
+    config: Config
+    rows: int
+    blocks: int
+    stages: int
+    steps: int
+    grid: int
+    threads: int
+    shared: int
+
+    @property
+    def name(self) -> str:
+        """stream::Shape of this."""
+        c = self.config
+        return f"stream::Shape<{self.blocks}, {c['groups']}, {c['cluster']}, {self.stages}>"
+
+
+def stream_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Stream:
+    """The division of a product with a weight of n x k elements of `bits` bits."""
+    groups, cluster, resident = config["groups"], config["cluster"], config["resident"]
+    rows, depth = 64 * groups, SLICE if bits == 16 else GROUP
+    blocks = max(1 if bits == 16 else 2, power_of_two(cdiv(m, 8)))
+    stage = rows * depth * bits // 8 + 8 * blocks * depth * 2 + (rows * 4 if bits < 16 else 0)
+    stage = cdiv(stage, ALIGNMENT) * ALIGNMENT
+    received = rows * (8 * blocks + 2) * 4 if cluster > 1 else 0
+    room = (gpu.shared_per_block + 1024) // resident - 1024 - STATIC - ALIGNMENT - received
+    stages, tiles = min(MOST_STAGES, room // stage), cdiv(n, rows)
+    grid = tiles * cluster if cluster > 1 else min(tiles, gpu.sms * resident)
+    shared = stages * stage + received + ALIGNMENT
+    return Stream(config, rows, blocks, stages, cdiv(k, depth), grid, 128 * groups + 32, shared)
+
+
+def us(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> float:
+    """The predicted time on an H200. A block that must wait for another to end doubles its
+    multiprocessor's part."""
+    cluster, resident = config["cluster"], config["resident"]
+    of = stream_of(gpu, config, m, n, k, bits)
+    tiles, row = cdiv(n, of.rows), k * bits / 8
+    at_once = clusters_at_once(gpu, cluster) * resident
+    busiest = cdiv(tiles, at_once) * min(resident, cdiv(tiles, at_once // resident))
+    part = busiest * of.rows * row / cluster
+    of_x = tiles * 8 * of.blocks * k * 2
+    limits = sorted((n * row / DRAM, part / OF_MULTIPROCESSOR[bits], (n * row + of_x) / FROM_L2))
+    return limits[-1] + OVERLAP * limits[-2] + (EXCHANGE if cluster > 1 else 0)
+
+
+def choose_config(gpu: Gpu, m: int, n: int, k: int, bits: int) -> Config:
+    """The config with the least predicted time."""
+    m = fixed(m)
+    return min(CONFIGS, key=lambda c: us(gpu, c, m, n, k, bits))
+
+
+def held(of: Sides) -> str | None:
+    """Why the copy engine cannot load the rows of both operands."""
+    for name, t in zip(of.names, (of.weight, of.x), strict=True):
+        if 0 in t.shape:
+            return f"{name}: is empty"
+        if t.shape[0] > 1 and t.stride(0) < t.shape[1]:
+            return f"{name}: its rows overlap"
+    return None
+
+
+def fits(gpu, a, b, tf32=False):
+    if why := no_wgmma(gpu) or fits_tensor_cores(gpu, a, b, tf32):
+        return why
+    of = sides(a, b, MOST)
+    assert not isinstance(of, str), of
+    return held(of)
+
+
+def fits_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=False):
+    args = x, weight, bias, gate, residual, activation, keep
+    if why := no_wgmma(gpu) or fits_linear_tensor_cores(gpu, *args):
+        return why
+    return held(Sides(weight, x, ("weight", "x"), (1, weight.shape[0])))
+
+
+def choose(gpu, a, b, tf32=False):
+    of = sides(a, b, MOST)
+    assert not isinstance(of, str), of
+    return choose_config(gpu, of.x.shape[0], *of.weight.shape, 16)
+
+
+def choose_linear(gpu, x, weight, **others):
+    return choose_config(gpu, x.shape[0], *weight.shape, 16)

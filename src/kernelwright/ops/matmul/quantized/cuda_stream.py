@@ -1,0 +1,10 @@
+"""Launch of gemm/cuda_integers_stream.cu, which is in the folder of the Hopper headers that it
+includes."""
+
+from __future__ import annotations
+
+from kernelwright.ops.matmul.gemm import cuda_stream
+
+
+def plan(gpu, config, **args):
+    return cuda_stream.plan_integers(gpu, config, **args)
