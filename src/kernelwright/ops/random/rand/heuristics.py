@@ -22,16 +22,16 @@ PROBABLE = ({"block": 128}, {"block": 256})
 
 def fits(gpu, state, size, threads, dtype, p=None):
     if threads % BLOCK:
-        return f"threads: {threads} is not a multiple of {BLOCK}"
+        return f"threads: {threads} is no multiple of {BLOCK}"
     if threads >= 2**32:
-        return f"threads: {threads} exceed 32-bit indices"
+        return f"threads: {threads} are numbered in 64 bits"
     return unsupported_dtype(dtype, "dtype")
 
 
 def fits_steps(gpu, state, size, threads, dtype, p=None):
     n = math.prod(size)
     if n > MOST_STEPS * 4 * threads:
-        return f"{n} elements need more than {MOST_STEPS} steps of {threads} threads"
+        return f"{n} elements take {threads} threads more than {MOST_STEPS} steps"
     return fits(gpu, state, size, threads, dtype)
 
 
