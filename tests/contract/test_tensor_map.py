@@ -137,7 +137,7 @@ def test_an_error_of_the_driver_is_reported(gpu, fake, source):
     [
         (replace(MAP, dtype=torch.int32), 16, "32 bytes of torch.int32, but x has 32 of torch.fl"),
         (replace(MAP, shape=(4, 3)), 16, "48 bytes of torch.float32, but x has 32"),
-        (MAP, 8, "tensor map of x, which starts off 16 bytes"),
+        (MAP, 8, "tensor map of x, which is not aligned to 16 bytes"),
         (replace(MAP, tensor="z"), 16, "'z', which is not a tensor"),
     ],
 )

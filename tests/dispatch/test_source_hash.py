@@ -253,7 +253,7 @@ def test_the_same_files_under_another_name_have_the_same_hash(then):
 
 
 def test_a_function_without_a_name_is_refused():
-    with pytest.raises(CannotFollow, match="is bound to no name at the top of a module"):
+    with pytest.raises(CannotFollow, match="is not bound to a name at the top level of a module"):
         proof._named(lambda gpu: None, "kernelwright.ops.reduce.softmax")
 
 

@@ -167,10 +167,10 @@ def test_the_name_of_a_package_does_not_count(toy):
     ("code", "what"),
     [
         ("from .shape import *\n\ndef f():\n    return rows(1)\n", "from toy.shape import [*]"),
-        ("def f():\n    from .shape import missing\n    return missing\n", "defines no missing"),
+        ("def f():\n    from .shape import missing\n    return missing\n", "does not define missing"),
         ("import importlib as i\n\ndef f(x):\n    return i.import_module(x)\n", "i.import_module"),
         ("def f():\n    return globals()['g']\n", "globals: write the name"),
-        ("def g():\n    return 1\n", "defines no f"),
+        ("def g():\n    return 1\n", "does not define f"),
     ],
 )
 def test_what_cannot_be_followed_is_refused(toy, code, what):
