@@ -68,13 +68,12 @@ def fits_recurrent(gpu, q, k, v, g, state, want_final, scale):
 
 
 def order(gpu, q, **others):
-    """Without triton_chunked, which has no proof from a GPU yet."""
-    return ("cuda_recurrent",) if q.shape[2] <= DECODED else ()
+    few = q.shape[2] <= DECODED
+    return ("cuda_recurrent", "triton_chunked") if few else ("triton_chunked", "cuda_recurrent")
 
 
 def order_backward(gpu, **args):
-    """No rung: none is proven on a GPU yet."""
-    return ()
+    return ("triton_chunked",)
 
 
 def bucket(q, v, g, **more):

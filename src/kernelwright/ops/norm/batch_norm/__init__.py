@@ -25,7 +25,8 @@ __all__ = [
 
 
 def _cuda(trick: str, idea: str, suffix: str = "", file: str | None = None, **more) -> Rung:
-    fits = getattr(heuristics, f"fits_{'channel' if more.pop('channel', False) else trick}")
+    """`fits`: the name of its requirements, if it is not the trick's."""
+    fits = getattr(heuristics, f"fits_{more.pop('fits', trick)}")
     configs = more.pop("configs", None) or getattr(heuristics, f"{trick.upper()}_CONFIGS")
     return Rung(
         f"cuda_{trick}",
@@ -41,7 +42,7 @@ def _cuda(trick: str, idea: str, suffix: str = "", file: str | None = None, **mo
 
 def _training(suffix: str) -> tuple[Rung, ...]:
     """The rungs from the slowest to the fastest; `suffix` is "_backward" in a backward's."""
-    block = {"channel": True, "configs": heuristics.THREADS_CONFIGS, "serves": False}
+    block = {"fits": "channel", "configs": heuristics.THREADS_CONFIGS, "serves": False}
     teaching = () if suffix else (
         _cuda("welford", "a block per channel, a division per element", **block),
         _cuda("two_passes", "a block per channel: the mean, then the squares about it", **block),
@@ -49,10 +50,14 @@ def _training(suffix: str) -> tuple[Rung, ...]:
     return (
         *rungs.pytorch(suffix),
         *teaching,
-        _cuda("split", "a channel split over blocks, in two launches", suffix, f"split{suffix}"),
+        _cuda(
+            "split", "a channel split over blocks, in two launches", suffix, f"split{suffix}",
+            fits="split" if suffix else "split_statistics",
+        ),
         _cuda(
             "channels_split", "channels last: sums of columns, in two launches", suffix,
-            f"channels_split{suffix}",
+            f"channels_split{suffix}", heuristic=heuristics.choose_channels_split,
+            fits="channels_split" if suffix else "channels_split_statistics",
         ),
         _cuda(
             "cluster", "a channel in the shared memory of a cluster", suffix,
@@ -67,34 +72,42 @@ def _training(suffix: str) -> tuple[Rung, ...]:
 
 def _step(side: str, file: str) -> tuple[Rung, ...]:
     """Rungs of a step: each is one of the launches of a training rung."""
-    configs = heuristics.STEP_CONFIGS
+    configs, of = heuristics.STEP_CONFIGS, "_statistics" if side == "stats" else ""
     return (
         Rung("native", "torch", f"torch_rungs:native_{side}", "PyTorch's own operators"),
-        _cuda("split", "channels first", f"_{side}", f"split{file}", configs=configs),
+        _cuda("split", "channels first", f"_{side}", f"split{file}", configs=configs,
+              fits=f"split{of}"),
         _cuda("channels_split", "channels last", f"_{side}", f"channels_split{file}",
-              configs=configs),
+              configs=configs, fits=f"channels_split{of}"),
     )  # fmt: skip
 
 
-def _ladder(operator: Operator, its_rungs: tuple[Rung, ...]) -> Ladder:
-    return Ladder(operator, its_rungs, __name__, heuristics.order, heuristics.bucket)
+def _ladder(operator: Operator, its_rungs: tuple[Rung, ...], order=heuristics.order) -> Ladder:
+    return Ladder(operator, its_rungs, __name__, order, heuristics.bucket)
 
 
 LADDER = _ladder(spec.FORWARD, _training(""))
-LADDER_BACKWARD = _ladder(spec.BACKWARD, _training("_backward"))
+LADDER_BACKWARD = _ladder(spec.BACKWARD, _training("_backward"), heuristics.order_backward)
 LADDER_INFERENCE = _ladder(
     spec.INFERENCE,
     (
         *rungs.pytorch("_inference"),
         _cuda("scale", "running statistics folded into a scale and a shift"),
     ),
+    heuristics.order_inference,
 )
-LADDER_INFERENCE_BACKWARD = _ladder(spec.INFERENCE_BACKWARD, rungs.pytorch("_inference_backward"))
+LADDER_INFERENCE_BACKWARD = _ladder(
+    spec.INFERENCE_BACKWARD, rungs.pytorch("_inference_backward"), heuristics.order_inference
+)
 _batch_norm = bind(LADDER, LADDER_BACKWARD, vmap="loop", statistics=spec.statistics)
 inference = bind(LADDER_INFERENCE, LADDER_INFERENCE_BACKWARD, vmap="loop")
-stats = bind(_ladder(spec.STATS, _step("stats", "")), vmap="loop")
-backward_reduce = bind(_ladder(spec.REDUCE, _step("backward_reduce", "_backward")), vmap="loop")
-backward_elemt = bind(_ladder(spec.GX, _step("backward_elemt", "_backward")), vmap="loop")
+stats = bind(_ladder(spec.STATS, _step("stats", ""), heuristics.order_step), vmap="loop")
+backward_reduce = bind(
+    _ladder(spec.REDUCE, _step("backward_reduce", "_backward"), heuristics.order_step), vmap="loop"
+)
+backward_elemt = bind(
+    _ladder(spec.GX, _step("backward_elemt", "_backward"), heuristics.order_step), vmap="loop"
+)
 
 
 def batch_norm(

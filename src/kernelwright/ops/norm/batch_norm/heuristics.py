@@ -28,8 +28,10 @@ __all__ = [
     "SPLIT_CONFIGS",
 ]
 
+SHORT = 2**14  # elements of a channel that a cluster normalizes faster than several launches
 THREADS_CONFIGS = ({"threads": 256},)
 STEP_CONFIGS = SPLIT_CONFIGS[:1]
+MOST = 2**28  # elements of which rungs of several launches compute statistics
 # unroll: vectors that a thread has in flight; blocks: per multiprocessor, channels last
 SCALE_CONFIGS = ({"threads": 256, "unroll": 4, "blocks": 8},)
 
@@ -52,6 +54,20 @@ def fits_split(gpu, **args):
 
 def fits_channels_split(gpu, **args):
     return unsupported_channels_split(gpu, BatchCall(args))
+
+
+def fits_split_statistics(gpu, **args):
+    return _too_many(args["x"]) or fits_split(gpu, **args)
+
+
+def fits_channels_split_statistics(gpu, **args):
+    return _too_many(args["x"]) or fits_channels_split(gpu, **args)
+
+
+def _too_many(x):
+    """The variance's error grows with the squares that a thread adds in turn: at 2^31 elements it
+    was 12 ulp on an H200."""
+    return f"{x.numel()} elements are more than {MOST}" if x.numel() > MOST else None
 
 
 def fits_cluster(gpu, **args):
@@ -79,8 +95,34 @@ def choose_channels(gpu, **args):
 
 
 def order(gpu, **args):
-    """No rung: none is proven on a GPU yet."""
-    return ()
+    """Short channels fit in a cluster, which reads them once; others are split."""
+    c = BatchCall(args)
+    if c.last:
+        return "cuda_channels", "cuda_channels_split"
+    if args["x"].numel() <= c.channels * SHORT:
+        return "cuda_cluster", "cuda_split"
+    return "cuda_split", "cuda_cluster"
+
+
+def order_backward(gpu, **args):
+    """None for channels of very short rows, of which PyTorch's kernel reads several at once."""
+    c = BatchCall(args)
+    return () if not c.last and c.length * args["x"].itemsize < 128 else order(gpu, **args)
+
+
+def order_inference(gpu, **args):
+    return ("cuda_scale",)
+
+
+def order_step(gpu, **args):
+    return "cuda_split", "cuda_channels_split"
+
+
+def choose_channels_split(gpu, **args):
+    """Fewer blocks, and therefore fewer partial sums; the backward of long channels, with two sums
+    per channel, needs more bytes in flight."""
+    long = args["x"].numel() >= BatchCall(args).channels << 19
+    return CHANNELS_SPLIT_CONFIGS[0 if "gy" in args and long else 1]
 
 
 def bucket(x, channels_last, **others):

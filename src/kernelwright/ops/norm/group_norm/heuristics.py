@@ -147,8 +147,14 @@ def _spread(gpu, configs, grid):
 
 
 def order(gpu, **args):
-    """For channels last no rung is proven on a GPU yet."""
-    return () if args["channels_last"] else ("cuda_cluster",)
+    """Short groups fit in a cluster, which reads them once; others are split."""
+    c = Call(args)
+    n = c.per * c.length
+    if c.last:
+        few = n <= (2**16 if "gy" in args else 2**15)
+        rungs = "cuda_channels", "cuda_channels_split"
+        return rungs if few else rungs[::-1]
+    return ("cuda_cluster", "cuda_split") if n <= 2**17 else ("cuda_split", "cuda_cluster")
 
 
 def bucket(**args):

@@ -24,6 +24,7 @@ TILES = (
 )
 # a state of two doubles, plus factors
 FACTOR_TILES = ({"block": 256, "vecs": 1}, {"block": 256, "vecs": 2})
+LONG = 2**16  # elements of a row that one block sums
 TRITON = ({"tile": 2048, "num_warps": 4}, {"tile": 4096, "num_warps": 8})
 # rows of threads, and rows of the tensor per thread
 COLUMNS = ({"down": 8, "each": 8}, {"down": 16, "each": 8}, {"down": 32, "each": 4})
@@ -82,17 +83,27 @@ def choose_block(gpu, dim, starts=None, exclusive=False, reverse=False, **tensor
 
 
 def order(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
-    """For the last dimension no rung is proven on a GPU yet."""
-    return ("cuda_columns",) if dim != -1 else ()
+    """For the last dimension in the same order at each call; cuda_lookback is faster without."""
+    if dim != -1:
+        return ("cuda_columns",)
+    r = rows_of(_main(tensors))
+    rungs = "cuda_block", "cuda_tree"
+    return rungs if r.n <= LONG and r.rows >= gpu.sms else rungs[::-1]
 
 
 def order_product(gpu, dim, **tensors):
-    return ("cuda_columns",) if dim != -1 else ("cuda_tree",)
+    """Not a single long row, of which PyTorch's kernel is faster."""
+    if dim != -1:
+        return ("cuda_columns",)
+    return ("cuda_block", "cuda_tree") if rows_of(_main(tensors)).n <= LONG else ()
 
 
 def order_product_backward(gpu, dim, **tensors):
-    """No rung: none is proven on a GPU yet."""
-    return ()
+    """PyTorch's consists of many kernels."""
+    if dim != -1:
+        return ()
+    rungs = "cuda_block", "cuda_tree"
+    return rungs if rows_of(_main(tensors)).n <= LONG else rungs[::-1]
 
 
 def bucket(dim, starts=None, exclusive=False, reverse=False, **tensors):

@@ -42,8 +42,8 @@ def fits_shared(gpu, x, bins, low, high):
 
 
 def order(gpu, **specs):
-    """No rung: none is proven on a GPU yet."""
-    return ()
+    """The first whose counts fit."""
+    return "cuda_shared", "cuda_global"
 
 
 def bucket(x, bins, low, high):

@@ -80,7 +80,7 @@ LADDER_VALUES = Ladder(
     spec.VALUES,
     RUNGS_VALUES,
     __name__,
-    heuristics.order_values,
+    heuristics.order,
     heuristics.bucket,
     peers="peers:PEERS",
 )

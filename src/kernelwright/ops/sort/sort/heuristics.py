@@ -63,11 +63,6 @@ def fits_backward(gpu, gvalues, indices):
 
 
 def order(gpu, x, descending=False):
-    """Without cuda_onesweep, which has no proof from a GPU yet if it also sorts indices."""
-    return ("cuda_bitonic",) if rows_of(x).n <= SHORT_ROWS else ()
-
-
-def order_values(gpu, x, descending=False):
     """Rows of lengths in between use PyTorch's sort: a network has too many steps, a tile too few
     elements."""
     n = rows_of(x).n

@@ -47,7 +47,7 @@ RUNGS_BACKWARD = (
 )  # fmt: skip
 LADDER = Ladder(spec.FORWARD, RUNGS, __name__, heuristics.order, heuristics.bucket)
 LADDER_BACKWARD = Ladder(
-    spec.BACKWARD, RUNGS_BACKWARD, __name__, heuristics.order, heuristics.bucket
+    spec.BACKWARD, RUNGS_BACKWARD, __name__, heuristics.order_backward, heuristics.bucket
 )
 _max_pool = bind(LADDER, LADDER_BACKWARD)
 
