@@ -24,7 +24,10 @@ def ordered(rung, x, descending=False, config=None):
 
 
 def agree(got, x, descending=False):
+    # on a CPU: PyTorch 2.11 puts NaN of bfloat16 last in descending order on a GPU
+    x = x.cpu()
     values, indices = spec.reference(x, descending)
+    got = [t.cpu() for t in got]
     assert torch.equal(got[1], indices)
     assert torch.equal(got[0].nan_to_num(7e30), values.nan_to_num(7e30))
     assert torch.equal(torch.signbit(got[0]), torch.signbit(x.gather(-1, indices)))

@@ -97,7 +97,9 @@ LADDER_INFERENCE = _ladder(
     heuristics.order_inference,
 )
 LADDER_INFERENCE_BACKWARD = _ladder(
-    spec.INFERENCE_BACKWARD, rungs.pytorch("_inference_backward"), heuristics.order_inference
+    spec.INFERENCE_BACKWARD,
+    rungs.pytorch("_inference_backward"),
+    heuristics.order_inference_backward,
 )
 _batch_norm = bind(LADDER, LADDER_BACKWARD, vmap="loop", statistics=spec.statistics)
 inference = bind(LADDER_INFERENCE, LADDER_INFERENCE_BACKWARD, vmap="loop")

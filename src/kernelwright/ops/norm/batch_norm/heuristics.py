@@ -114,6 +114,10 @@ def order_inference(gpu, **args):
     return ("cuda_scale",)
 
 
+def order_inference_backward(gpu, **args):
+    return ()
+
+
 def order_step(gpu, **args):
     return "cuda_split", "cuda_channels_split"
 
