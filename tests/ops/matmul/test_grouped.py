@@ -94,7 +94,7 @@ def test_no_tokens():
         (lambda a, b: kw.grouped_mm(a, b.half(), ENDS), TypeError, "weight: is"),
         (lambda a, b: kw.grouped_swiglu(a, b[..., :7], ENDS), ValueError, "weight: 7 columns"),
         (lambda a, b: kw.moe_route(a, 7), ValueError, "top_k: must be between 1 and 6, is 7"),
-        (lambda a, b: layer_of(a, indices=torch.full((11, 2), 5)), ValueError, "indices: has values"),
+        (lambda a, b: layer_of(a, indices=torch.full((11, 2), 5)), ValueError, "indices: has"),
         (lambda a, b: layer_of(a, weights=randn(11, 3)), ValueError, "weights: has shape"),
         (lambda a, b: layer_of(a, down=randn(5, 6, 3)), ValueError, "down: has shape"),
         (lambda a, b: layer_of(a, gate_up=randn(5, 8, 5)), ValueError, "gate_up: has shape"),
