@@ -12,6 +12,7 @@ from kernelwright import emulator
 from kernelwright.emulator import program
 from kernelwright.emulator.checks import CHECKS
 from kernelwright.emulator.program import build, errors, sources
+from kernelwright.emulator.program.acts import acts
 from kernelwright.emulator.program.loops.facts import Facts, together
 from kernelwright.emulator.program.rewrite import kernels_of, rewritten
 from kernelwright.emulator.program.tokens import tokens
@@ -148,6 +149,40 @@ def test_constructs(name, arguments):
     assert "wrong" not in out, out
     assert code == 0, err
     assert out.count(": ok") == (PROGRAMS / name).read_text().count("CHECK(")
+
+
+@runs
+def test_programs_that_measure():
+    code, out, err = run("measured.cu")
+    assert "wrong" not in out, out
+    assert code == 0, err
+    assert out.count(": ok") == (PROGRAMS / "measured.cu").read_text().count("CHECK(")
+    notes = {(kind, text) for kind, text in re.findall(r"kind='(\w+)', text='([^']*)'", out)}
+    repeated = {text for kind, text in notes if kind == "repeated"}
+    assert "same" in repeated and "grows" not in repeated
+    (past,) = (text for kind, text in notes if kind == "past")
+    assert re.search(r"measured\.cu:37.*past the end of the 16 bytes allocated at .*cu:127", past)
+
+
+def test_kernels_that_do_more_than_write_memory():
+    quiet = "__global__ void k(int *x) { *x = 1; }\nint main() { printf(0); new int; }\n"
+    assert not acts([quiet, "#define SAY(x) printf(x)\nvoid f() { SAY(0); }"])
+    assert not acts(
+        ["struct S { __device__ S &operator=(int) { return *this; } int f() { new S; }}"]
+    )
+    for word in ("printf(0)", "new int", "free(x)", "clock64()", 'asm("mov %0, %clock;")', "SAY"):
+        kernel = f"__global__ void k(int *x) {{ if (*x) {{ {word}; }} }}"
+        assert acts(["#define SAID printf(0)\n#define SAY SAID\n", kernel]), word
+    assert acts(["#define HD __host__ __device__\nHD T operator=(int x) { printf(0); }"])
+
+
+def test_a_copy_of_a_header_of_the_toolkit_is_not_read(tmp_path):
+    (tmp_path / "vector_types.h").write_text("/* NOTICE TO LICENSEE: */\n#error old\n")
+    source = tmp_path / "a.cu"
+    source.write_text('#include "vector_types.h"\n#include "common_functions.h"\nint main() {}\n')
+    assert list(sources.own(source)) == [source]
+    (tmp_path / "common_functions.h").write_text("// its own\n")
+    assert list(sources.own(source)) == [source, tmp_path / "common_functions.h"]
 
 
 @watched

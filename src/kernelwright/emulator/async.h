@@ -96,7 +96,8 @@ const Block *kw_shared_of(const void *p, unsigned long long *offset) {
   return nullptr;
 }
 
-void kw_together(unsigned mask, void *data, void (*act)(void *const *, unsigned)) {
+void kw_together(void *data, void (*act)(void *const *), const void *where) {
   kw_current->act = act;
-  kw_warp_wait(kTogether, mask, reinterpret_cast<std::uint64_t>(data), 0);
+  kw_current->call = where;
+  kw_warp_wait(kTogether, 0xffffffffu, reinterpret_cast<std::uint64_t>(data), 0);
 }

@@ -113,12 +113,14 @@ def observer(folder: Path) -> Path:
     """
     name, source = f"{folder.name}.so", folder / f"{folder.name}.cpp"
     texts = [p.read_bytes() for p in sorted((*folder.glob("*.h"), *folder.glob("*.cpp")))]
-    entry = cache.key(["observer", runtime().parent.name, *texts, *_runtime_flags()])
+    # what the C++ library's templates make in a watched program must not stand in for its own
+    options = [*_runtime_flags(), "-fvisibility=hidden", "-Wl,-Bsymbolic-functions"]
+    entry = cache.key(["observer", runtime().parent.name, *texts, *options])
 
     def build(work: Path) -> cache.Files:
         out = work / name
-        options = [*_runtime_flags(), "-fvisibility=hidden", f"-I{compiler.HERE}", "-shared"]
-        done = _call(work, [*options, str(source), str(runtime()), "-o", str(out)])
+        made = ["-shared", f"-I{compiler.HERE}", str(source), str(runtime()), "-o", str(out)]
+        done = _call(work, [*options, *made])
         if done.returncode:
             raise CompileError(f"{compiler.command()[0]} refused {source.name}:\n{done.stderr}")
         return {name: out.read_bytes()}

@@ -11,6 +11,9 @@
 
 #include "fibers.h"
 
+// In whole programs: whether a kernel may go on after it has touched this address.
+extern "C" __attribute__((weak)) bool kw_forgives(const void *address, const void *where);
+
 namespace kw::emulator {
 namespace {
 
@@ -40,6 +43,11 @@ void on_fault(int signal, siginfo_t *info, void *context) {
   const void *where = static_cast<const char *>(instruction(context)) + 1;
   const auto *address = static_cast<const char *>(info->si_addr);
   const auto *stack = static_cast<const char *>(t->stack);
+  if (signal == SIGSEGV && info->si_code != SI_KERNEL && kw_forgives &&
+      kw_forgives(address, where)) {
+    w.busy = false;
+    return;
+  }
   if (signal == SIGFPE) fail(w, name_of(*t) + say(" divides an integer by zero at @%p@", where));
   if (address >= stack && address < stack + kGuard)
     fail(w,

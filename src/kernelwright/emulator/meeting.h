@@ -100,9 +100,14 @@ void meet(Running &b, unsigned number, unsigned lanes, Wait kind) {
       all_get(lanes);
       break;
     case kTogether: {
+      if (t[__builtin_ctz(lanes)].mask != lanes)
+        fail(*b.by, "block " + place(b.index) +
+                        say(": the lanes 0x%08x execute an instruction of their whole warp, which "
+                            "the others ended without, at @%p@",
+                            lanes, t[__builtin_ctz(lanes)].call));
       void *data[32] = {};
       each([&](int i) { data[i] = reinterpret_cast<void *>(t[i].in); });
-      t[__builtin_ctz(lanes)].act(data, lanes);
+      t[__builtin_ctz(lanes)].act(data);
       break;
     }
     default:

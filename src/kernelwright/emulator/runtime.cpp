@@ -277,7 +277,7 @@ const char *kw_launch(const Launch *launch) {
   return all.failed ? message.c_str() : nullptr;
 }
 
-std::uint64_t kw_block_wait(Wait kind, std::uint64_t value) {
+std::uint64_t kw_block_wait(Wait kind, std::uint64_t value, const void *call) {
   Thread *t = kw_current;
   refuse_in_loops(*t);
   Worker &w = worker_of(t);
@@ -286,6 +286,7 @@ std::uint64_t kw_block_wait(Wait kind, std::uint64_t value) {
   settle_doubts();
   t->wait = kind;
   t->where = HERE;
+  t->call = call;
   Running &b = running(*t);
   b.mixed |= b.kind != kNothing && b.kind != kind;
   b.kind = kind;

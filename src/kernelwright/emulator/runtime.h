@@ -62,11 +62,12 @@ struct Thread {
   unsigned mask;          // lanes that a warp operation names
   unsigned source;        // lane that a shuffle reads; parity that a wait for an mbarrier names
   const void *where;      // the instruction that waits
+  const void *call;       // the call in the source by which it waits, if that is known
   std::uint64_t in, out;  // what it brings to an operation, and gets
   void *stack;            // lowest address
   void *data;             // the observer's own
-  void (*act)(void *const *data, unsigned lanes);  // of a warp's instruction
-  struct Async *async;  // copies that it has begun and not waited for; or null
+  void (*act)(void *const *data);  // of a warp's instruction
+  struct Async *async;             // copies that it has begun and not waited for; or null
 
   unsigned warp() const { return number / 32; }
   unsigned lane() const { return number % 32; }
@@ -214,7 +215,10 @@ unsigned long long kw_blocks_in_loops();
 #else
 #define KW_STAYS_APART
 #endif
-KW_STAYS_APART std::uint64_t kw_block_wait(kw::emulator::Wait, std::uint64_t value);
+// `call` identifies the call in the source: the compiler may make one instruction of two calls, and
+// several of one.
+KW_STAYS_APART std::uint64_t kw_block_wait(kw::emulator::Wait, std::uint64_t value,
+                                           const void *call);
 KW_STAYS_APART std::uint64_t kw_warp_wait(kw::emulator::Wait, unsigned mask, std::uint64_t value,
                                           unsigned source);
 // Clusters. Addresses in shared memory are those of the PTX instructions: the distance from the
@@ -240,8 +244,8 @@ void kw_async_wait(unsigned groups);
 void kw_named_barrier(unsigned which, unsigned count, bool waits);
 // A variable in the shared memory of another block of the cluster.
 void *kw_map_shared(void *, unsigned rank);
-// The lanes of `mask` meet; then act(data of each lane or null, lanes) is called once.
-void kw_together(unsigned mask, void *data, void (*act)(void *const *data, unsigned lanes));
+// All lanes of a warp meet at the instruction `where`; then act(data of each lane) is called once.
+void kw_together(void *data, void (*act)(void *const *data), const void *where);
 // An access by code that is not instrumented.
 void kw_access(const void *, unsigned bytes, unsigned kind, const void *where);
 // Memory that nothing has written, whose writes are not all seen: it holds a pattern.

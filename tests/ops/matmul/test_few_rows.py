@@ -56,7 +56,9 @@ def test_what_a_cluster_does_not_hold_is_refused():
         (1, 4096, 4096, BF16, "cuda_gemv_split"),
         (4096, 1, 4096, torch.float32, "cuda_gemv_split"),
         (8, 4096, 4096, torch.float32, "cuda_gemv_split"),
-        (2, 4096, 4096, BF16, "cuda_gemv_split"),
+        (2, 4096, 4096, BF16, "cuda_few_rows_stream"),
+        (32, 768, 3072, BF16, "cuda_few_rows_stream"),
+        (16, 2304, 768, BF16, "cuda_few_rows_cluster"),
     ],
 )
 def test_which_rung_takes_few_rows(m, n, k, dtype, name):
@@ -72,8 +74,9 @@ def test_which_rung_takes_few_rows(m, n, k, dtype, name):
     ("m", "n", "k", "dtype"),
     [
         (9, 4096, 4096, torch.float32),
-        (9, 4096, 4096, BF16),
-        (8, 4096, 8192, BF16),  # of x, more than a block holds at its ease
+        (9, 8192, 2048, BF16),  # lines of the weight that are not long
+        (33, 4096, 4096, BF16),
+        (8, 4096, 8192, BF16),  # a weight of 67 MB
         (4, 28672, 4096, BF16),  # a weight of 235 MB
         (1, 4096, 100, BF16),
         (0, 8, 4096, BF16),

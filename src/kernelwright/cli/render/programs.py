@@ -17,6 +17,10 @@ TIMED = (
     "kernelwright: the times above are those of the emulator on this CPU and do not indicate the "
     "speed of a GPU. `--dissect` counts sectors, bank conflicts and inactive lanes"
 )
+REPEATED = (
+    "kernelwright: {}: launches with the arguments and the memory of an earlier one were not "
+    "executed again; its results were copied, and events count its time"
+)
 
 
 def after(found: Result, checked: bool) -> list[RenderableType]:
@@ -25,11 +29,14 @@ def after(found: Result, checked: bool) -> list[RenderableType]:
     for f in found.findings:
         again = f" ({f.count} times)" if f.count > 1 else ""
         lines.append(f"kernelwright: {f.check}: {f.text}{again}")
-    lines += [f"kernelwright: {n.text}" for n in found.notes if n.kind != "timed"]
+    own = ("timed", "repeated")
+    lines += [f"kernelwright: {n.text}" for n in found.notes if n.kind not in own]
     if found.code < 0:
         lines.append(f"kernelwright: the program was ended by {signal.Signals(-found.code).name}")
     if checked and not lines:
         lines.append("kernelwright: the checks found nothing")
+    if again := ", ".join(dict.fromkeys(n.text for n in found.notes if n.kind == "repeated")):
+        lines.append(REPEATED.format(again))
     parts: list[RenderableType] = [Text(line) for line in lines]
     for launch in found.dissected:
         parts += costs(launch)

@@ -15,6 +15,13 @@ bool may_meet(const Event &e, const Seen &s, bool in_shared) {
   return each && !(in_shared && e.thread / 32 == s.t.warp());
 }
 
+// The plain write of a thread that now updates the same word atomically: the atomic updates of
+// other threads must come after both.
+bool initializes(const Event &e, const Seen &s) {
+  return e.set && e.kind == kWrite && s.kind & kAtomic && e.thread == s.t.number &&
+         e.block == number_of(*s.t.block);
+}
+
 // A read of a flag whose first value another thread writes in this launch. In another schedule, the
 // read may precede that write.
 bool may_come_first(const Cell &cell, unsigned bits, const Seen &s) {
@@ -22,6 +29,16 @@ bool may_come_first(const Cell &cell, unsigned bits, const Seen &s) {
   if (!cell.write.set || order.before(cell.write, s.t)) return false;
   const Missing missing = order.missing(cell.write, s.t);
   return missing == kReleases || missing == kReads;
+}
+
+// A volatile read of what another block has written by a volatile write, and nothing orders them,
+// though the thread has seen a later write of that block.
+bool may_be_old(const Event &e, const Seen &s) {
+  if (!e.set || !(e.kind & kVolatile) || !(s.kind & kVolatile) || e.block == number_of(*s.t.block))
+    return false;
+  if (order.before(e, s.t)) return false;
+  const Sights::How how = sights.later(e, s.t, s.address);
+  return how == Sights::kPolled || (how && order.missing(e, s.t) != kNoLater);
 }
 
 void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, std::uint32_t turn,
@@ -34,7 +51,8 @@ void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, st
   const bool writes = s.kind & kWrite, reads = !writes || s.kind & kAtomic;
   if (wanted & kInit && reads && !written && (cell.written & bits) != bits)
     findings.add(s.finding(kNeverWritten));
-  if (wanted & kInit && reads && !written && may_come_first(cell, bits, s))
+  const bool old_value = !writes && !in_shared && may_be_old(cell.write, s);
+  if (wanted & kInit && reads && !written && may_come_first(cell, bits, s) && !old_value)
     findings.add(s.finding(kMayComeFirst));
   if (writes && s.kind & kVolatile && !in_shared) cell.written |= (bits & ~cell.written) << kFirst;
   if (writes) cell.written |= bits;
@@ -52,7 +70,7 @@ void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, st
     unsettled = {key, s.address, s.bytes, {}};
     std::memcpy(unsettled.before, s.address, s.bytes);
   };
-  if (conflicts(cell.write)) report(cell.write);
+  if (conflicts(cell.write) || old_value) report(cell.write);
   if (writes) {
     // atomics on one word are ordered: what follows the last of them follows all of them
     const Event &last = cell.write;
@@ -61,12 +79,12 @@ void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, st
       if (behind && e.kind & kAtomic) e.set = 0;
       const bool wrong = conflicts(e);
       if (wrong) report(e);
-      if (wrong || order.before(e, s.t)) e.set = 0;
+      if (wrong || (order.before(e, s.t) && !initializes(e, s))) e.set = 0;
     }
     // an atomic update beside others: a plain write that comes later must be ordered with all
     Event &old = cell.write;
-    if (old.set && !order.before(old, s.t) && may_meet(old, s, in_shared))
-      cell.reads[cell.reads[0].set ? 1 : 0] = old;
+    const bool beside = old.set && !order.before(old, s.t) && may_meet(old, s, in_shared);
+    if (beside || initializes(old, s)) cell.reads[cell.reads[0].set ? 1 : 0] = old;
     cell.write = now;
     return;
   }
@@ -108,6 +126,12 @@ void in_shared(Seen &s, std::uint32_t place, std::uintptr_t at, const Event *sen
   });
 }
 
+// A volatile or atomic access to global memory.
+void look_at_sight(const Seen &s, const Event &now) {
+  if (!(s.kind & kWrite) || s.kind & kAtomic) sights.read(s.t, s.address, s.kind & kAtomic);
+  if (s.kind & kWrite && sights.write(s.address, now)) order.advance(s.t);
+}
+
 void in_global(Seen &s, std::uint32_t place) {
   const auto at = reinterpret_cast<std::uintptr_t>(s.address);
   const Region *r = places[place].region;
@@ -141,6 +165,7 @@ void in_global(Seen &s, std::uint32_t place) {
   r->cells->each(at, s.bytes, [&](Cell &cell, unsigned bits) {
     look_at_cell(cell, bits, s, now, launch_turn, r->written, false);
   });
+  if (wanted & kRaces && s.kind & (kVolatile | kAtomic)) look_at_sight(s, now);
 }
 
 void look_at_copies(Seen &s) {
@@ -151,6 +176,16 @@ void look_at_copies(Seen &s) {
   Finding f = s.finding(kNotWaited);
   f.b = p->by;
   findings.add(f);
+}
+
+// 16 bytes at once at a variable in shared memory, or at a whole number of them behind its start:
+// the compiler copies a struct of 8-byte members like that.
+bool is_of_a_struct(const void *address, unsigned bytes) {
+  const auto *at = static_cast<const unsigned char *>(address);
+  if (bytes != 16 || at < shared_start || at >= shared_end) return false;
+  const auto offset = static_cast<std::uintptr_t>(at - shared_start);
+  const Region *r = find(variables, offset);
+  return r && (offset - r->start) % 16 == 0 && reinterpret_cast<std::uintptr_t>(at) % 8 == 0;
 }
 
 void access(Thread &t, const void *address, unsigned bytes, unsigned kind, const void *where) {
@@ -171,7 +206,7 @@ void access(Thread &t, const void *address, unsigned bytes, unsigned kind, const
     in_global(s, place);
   }
   if (wanted & kBounds && !(kind & kUnaligned) && (bytes & (bytes - 1)) == 0 &&
-      reinterpret_cast<std::uintptr_t>(address) % bytes)
+      reinterpret_cast<std::uintptr_t>(address) % bytes && !is_of_a_struct(address, bytes))
     findings.add(s.finding(kMisaligned));
 }
 
@@ -181,10 +216,12 @@ void launch_begin(const Launch &) {
   pending.clear();
   ++launch_turn;
   order.launch();
+  sights.launch();
 }
 
 void block_begin(Block &b) {
   order.block(b, number_of(b));
+  sights.block(b);
   mail.block(b);
   Memory &memory = memories[b.rank];
   memory.turn = ++turns;

@@ -43,7 +43,8 @@ struct Finding {
   std::uint32_t launch;  // from 1
   std::uint32_t owner;   // number of the block whose shared memory it is
   std::uint64_t address;
-  std::int64_t offset;  // in the region
+  std::int64_t offset;  // in the region; of two barriers, whether they are two calls; of an absent
+                        // lane, whether the value is one of those that a tree does not use
   Side a, b;
   std::uint64_t count;
   std::uint32_t missing;  // of a race between blocks: a Missing

@@ -37,8 +37,10 @@ void barrier(Block &b) {
       meet((first = &t)->where);
       if (wanted & kExits) look_at_exits(b, t);
     }
-    if (t.where != first->where && wanted & kDivergence)
-      findings.add(about(kTwoBarriers, side_of(*first, first->where, 0), side_of(t, t.where, 0)));
+    if ((t.where == first->where && t.call == first->call) || !(wanted & kDivergence)) continue;
+    Finding f = about(kTwoBarriers, side_of(*first, first->where, 0), side_of(t, t.where, 0));
+    f.offset = t.call != first->call;
+    findings.add(f);
   }
 }
 
@@ -52,6 +54,18 @@ void look_at_mask(const Thread &first, unsigned lanes, const Thread *warp) {
                     side_of(warp[__builtin_ctz(ended)], nullptr, 0));
   f.lane = static_cast<std::uint32_t>(__builtin_popcount(ended));
   findings.add(f);
+}
+
+// Whether each lane reads the one a fixed distance above it, and the lowest lane's is there: with a
+// mask that leaves out the lanes that take no part, only sums that are not used contain theirs.
+bool is_tree(const Thread *warp, unsigned lanes) {
+  const unsigned low = __builtin_ctz(lanes), distance = warp[low].source - low;
+  if (!distance || distance > 31 || !(lanes >> warp[low].source & 1)) return false;
+  for (unsigned left = lanes; left; left &= left - 1) {
+    const unsigned lane = __builtin_ctz(left), from = warp[lane].source;
+    if (from != lane && from - lane != distance) return false;
+  }
+  return true;
 }
 
 void warp(Thread &first, unsigned lanes) {
@@ -69,6 +83,7 @@ void warp(Thread &first, unsigned lanes) {
     if (lanes >> t.source & 1) continue;
     Finding f = about(kAbsentLane, side_of(t, t.where, 0));
     f.lane = t.source;
+    f.offset = !(t.mask >> t.source & 1) && is_tree(warp, lanes);
     findings.add(f);
   }
 }

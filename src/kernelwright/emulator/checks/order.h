@@ -271,6 +271,9 @@ class Order {
     of(t).handed = true;
   }
 
+  // A thread's later accesses have another clock than those before.
+  void advance(const Thread &t) { ++view_of(t).clocks.of[t.lane()]; }
+
   // An atomic or volatile access: a read acquires what the word releases, a plain write replaces
   // it, an atomic operation adds to it.
   void word(const Thread &t, const void *address, unsigned kind) {

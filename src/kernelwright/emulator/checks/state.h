@@ -7,6 +7,7 @@
 #include "late.h"
 #include "mail.h"
 #include "regions.h"
+#include "sights.h"
 
 namespace kw::emulator {
 namespace {
@@ -22,6 +23,7 @@ unsigned wanted;
 unsigned char fill;  // of uninitialized shared memory
 Findings findings;
 Order order;
+Sights sights;
 Mail mail;
 std::map<std::pair<std::uintptr_t, std::uintptr_t>, std::unique_ptr<Shadow>> shadows;
 std::vector<Region> regions;    // of this launch, by address

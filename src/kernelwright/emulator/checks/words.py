@@ -153,9 +153,10 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
         who = "thread of its block" if f.region == SHARED else "kernel of this call"
         text = f"{a} reads {_what(f, call)}, which no {who} has written"
     elif f.kind == TWO_BARRIERS:
-        if here == there:  # one line that the compiler made two instructions of
+        if here == there and not f.offset:  # the compiler made two instructions of one call
             return None
-        text = f"{a} waits at this barrier while {b} waits at that of {there}"
+        other = "another one of the same line" if here == there else f"that of {there}"
+        text = f"{a} waits at this barrier while {b} waits at {other}"
     elif f.kind == NOT_READY:
         text = (
             f"{a} {'counts bytes at' if f.a.kind & SENT else 'uses'} the mbarrier in "
@@ -200,7 +201,8 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
             f"it (for example {b}): the condition before it depends on the thread"
         )
     else:
-        text = f"{a} reads lane {f.lane} by a shuffle that lane {f.lane} does not execute"
+        mild = f"{WARNING} " if f.offset else ""
+        text = f"{mild}{a} reads lane {f.lane} by a shuffle that lane {f.lane} does not execute"
     return Finding(
         CHECK_OF[f.kind],
         f"{here}: {text}",

@@ -8,7 +8,7 @@ namespace cooperative_groups {
 class thread_group {
  public:
   enum Kind : unsigned { kBlock, kLanes, kGrid, kCluster };
-  __forceinline__ void sync() const;
+  __forceinline__ void sync(KW_CALL) const;
   unsigned long long size() const;
   unsigned long long num_threads() const { return size(); }
   unsigned long long thread_rank() const;
@@ -46,9 +46,9 @@ class thread_block : public thread_group {
     return {b.x, b.y, b.z};
   }
   static dim3 group_dim() { return dim_threads(); }
-  KW_BUILT_IN void sync() { __syncthreads(); }
+  KW_BUILT_IN void sync(KW_CALL) { __syncthreads(kw_call); }
   KW_BUILT_IN int barrier_arrive() { return 0; }
-  KW_BUILT_IN void barrier_wait(int = 0) { __syncthreads(); }
+  KW_BUILT_IN void barrier_wait(int = 0, KW_CALL) { __syncthreads(kw_call); }
 };
 KW_BUILT_IN thread_block this_thread_block() { return {}; }
 
@@ -245,11 +245,11 @@ class cluster_group : public thread_group {
 };
 KW_BUILT_IN cluster_group this_cluster() { return {}; }
 
-__forceinline__ void thread_group::sync() const {
+__forceinline__ void thread_group::sync(const void *call) const {
   if (kind_ == kLanes)
     __syncwarp(mask_);
   else if (kind_ == kBlock)
-    __syncthreads();
+    __syncthreads(call);
   else
     cluster_group::sync();
 }
@@ -267,6 +267,7 @@ inline unsigned long long thread_group::thread_rank() const {
 }
 
 template <typename Group> KW_BUILT_IN void sync(const Group &group) { group.sync(); }
+KW_BUILT_IN void sync(const thread_block &, KW_CALL) { __syncthreads(kw_call); }
 template <typename Group> KW_BUILT_IN unsigned thread_rank(const Group &group) {
   return static_cast<unsigned>(group.thread_rank());
 }

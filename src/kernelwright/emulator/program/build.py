@@ -15,6 +15,7 @@ from kernelwright.support.errors import CompileError, ToolchainError, UsageError
 
 from .. import build, compiler
 from . import errors, headers, sources
+from .acts import acts
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = "program"
@@ -94,7 +95,8 @@ def _link(work: Path, source: Path, kind: str, out: Path) -> None:
         if not done.returncode:
             return
         missing = errors.missing_names(done.stderr)
-        more = [p for p in left if any(sources.defines(p, name) for name in missing)]
+        first = (next((p for p in left if sources.defines(p, name)), None) for name in missing)
+        more = [p for p in dict.fromkeys(first) if p]  # the nearest one for each name
         if not more:
             known = dict(sources.names(sources.own(source)))
             raise CompileError(errors.explain(done.stderr, source, known))
@@ -118,6 +120,8 @@ def _compiled(work: Path, source: Path, kind: str, whole: bool) -> Path:
     files = sources.own(source)
     unit = folder / "unit.cpp"
     end = f'#line 1 "unit.cpp"\nKW_WHOLE_PROGRAM({build.MOST_SHARED})\n' if whole else ""
+    if acts(files.values()):
+        end += "KW_ACTS\n"
     include = ["-include", str(prelude(kind)), f"-I{folder}", *_folders(source)]
     command = [*_flags(kind, files), *include, "-c", str(unit), "-o", str(object_)]
     made: dict[str, str] = {}

@@ -45,6 +45,13 @@ def nvidia() -> tuple[Path, ...]:
 
 
 @cache
+def emulates(name: str) -> bool:
+    """Whether a header of the toolkit is that of the emulator or of NVIDIA's packages. Headers of
+    its samples are the project's."""
+    return not name.startswith("helper_") and any((p / name).is_file() for p in emulated())
+
+
+@cache
 def in_project(name: str, source: Path) -> Path | None:
     """The file of the source's project whose path ends with `name`, if neither the emulator nor the
     system has such a header: the one that shares most folders with the source; None if several do.

@@ -365,10 +365,16 @@ def _volatile(all_: list[Token], at: int, edits: Edits) -> None:
 
 
 def _address(all_: list[Token], at: int, edits: Edits) -> None:
-    """(void *)kernel: as an address that says which parameters the kernel has."""
+    """(void *)kernel, reinterpret_cast<void *>(kernel): as an address that says which parameters
+    the kernel has."""
     i = at - 1
     if i >= 0 and all_[i].text == "&":
         i -= 1
+    if i > 3 and [t.text for t in all_[i - 3 : i + 1]] == ["void", "*", ">", "("]:
+        angle = angle_opening(all_, i - 1)
+        if angle and all_[angle - 1].text == "reinterpret_cast":
+            edits.replace(all_[angle - 1].start, all_[i].end, "kw::program::address(")
+        return
     if i < 3 or [t.text for t in all_[i - 2 : i + 1]] != ["void", "*", ")"]:
         return
     before = opening(all_, i)

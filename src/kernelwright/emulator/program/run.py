@@ -21,7 +21,8 @@ from .rewrite import kernels_of
 @dataclass(frozen=True)
 class Note:
     """One line of the runtime's report: `kind` is failed (a kernel was ended), api (a call of the
-    host API is wrong) or timed (the program measured emulated time)."""
+    host API is wrong), timed (the program measured emulated time) or repeated (launches of this
+    kernel were not executed, because they repeat an earlier one)."""
 
     kind: str
     text: str

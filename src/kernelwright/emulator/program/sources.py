@@ -11,7 +11,7 @@ from pathlib import Path
 from kernelwright.support.errors import UsageError
 
 from .clusters import clusters_of
-from .headers import LEVELS, in_project
+from .headers import LEVELS, emulates, in_project
 from .loops import Facts, looped
 from .rewrite import kernels_of, rewritten
 from .unset import marked
@@ -22,6 +22,11 @@ _CORE = re.compile(r"^(thrust|cuda/std)/")
 #: Texture references, of which CUDA 12 has no declarations; other programs use the name otherwise.
 _REFERENCE = re.compile(r"\btexture\s*<[^;{}()]*>\s*\w+\s*[;(]|\bcudaBindTexture")
 _OWN_TEXTURE = re.compile(r"\b(?:class|struct)\s+texture\b")
+#: The licence of a header of the CUDA toolkit.
+_TOOLKIT = re.compile(r"NOTICE TO (?:LICENSEE|USER)|NVIDIA ownership rights")
+#: A string directly before a parameter of a macro, which C++11 reads as a suffix of the string.
+_SUFFIX = re.compile(r'("(?:\\.|[^"\\\n])*")(?=[A-Za-z_]\w*)')
+_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+\w+\(([^)]*)\)(?:\\\r?\n|[^\n])*", re.M)
 SHARED = ("", "Common", "common", "include", "inc", "src", "utils", "util")
 #: Headers that are part of the emulator even where a project has its own.
 _SYSTEM = ("torch/", "ATen/", "c10/", "cuda_runtime", "cooperative_groups", "cuda_fp16", "mma.h")
@@ -65,6 +70,8 @@ def _includes(text: str, path: Path, source: Path) -> Iterator[tuple[re.Match[st
             continue
         places = (path.parent, *folders(source)) if quoted else folders(source)
         header = next((p / name for p in places if (p / name).is_file()), None)
+        if header and emulates(name) and _TOOLKIT.search(_text(header)):
+            continue  # a project's copy of the toolkit
         header = header or in_project(name, source)
         if header is not None:
             yield found, header.resolve()
@@ -148,6 +155,21 @@ def defines(path: Path, name: str) -> bool:
     return re.search(f"{function}|{variable}", _code(_text(path)), re.M) is not None
 
 
+def _spaced(text: str) -> str:
+    """The text with a space between a string and a macro's parameter, as C++03 reads them."""
+
+    def macro(found: re.Match[str]) -> str:
+        names = {name.strip() for name in found[1].split(",")}
+
+        def apart(m: re.Match[str]) -> str:
+            after = re.match(r"\w+", m.string[m.end() :])
+            return f"{m[1]} " if after and after[0] in names else m[0]
+
+        return _SUFFIX.sub(apart, found[0])
+
+    return _MACRO.sub(macro, text)
+
+
 def names(files: dict[Path, str]) -> dict[Path, str]:
     """What each file is called where the program is built."""
     return {path: f"{i:03}_{path.name}" for i, path in enumerate(files)}
@@ -187,7 +209,7 @@ def made(
                 return f'{found[1]}"{name}"'
             return found[0]
 
-        whole = _INCLUDE.sub(included, text)
+        whole = _spaced(_INCLUDE.sub(included, text))
         whole = looped(whole, facts) if facts else marked(whole) if unset else whole
         done[called[path]] = f'{first}#line 1 "{path}"\n' + rewritten(whole, kernels, clusters)
     return done

@@ -2,7 +2,8 @@
 
 Behind `float sum;` stands `kw::program::unset(sum, "sum");`, which fills the variable with a
 pattern. A read that finds the pattern is a read of a variable that has no value. Behind an array in
-shared memory stands a gap, so that what is beyond its end is no other array.
+shared memory stands a gap, so that what is beyond its end is no other array. In the head of a
+`for`, the call is the value of one more variable.
 """
 
 from __future__ import annotations
@@ -55,7 +56,12 @@ def _edits(text: str, all_: list[Token]) -> Iterator[tuple[int, int, str]]:
         for k in range(body[0] + 1, body[1]):
             if all_[k].text in ("struct", "class", "union"):
                 inside = max(inside, _end_of_type(all_, k))
-            if k > inside and all_[k - 1].text in ("{", "}", ";") and all_[k].kind == "name":
+            in_head = all_[k - 1].text == "(" and all_[k - 2].text == "for"
+            if in_head and all_[k].text in _BUILT_IN and (found := _declared(all_, k)):
+                end, names = found
+                calls = ", ".join(f'kw::program::unset({n}, "{n}")' for n in names)
+                yield end - 1, end - 1, f", kw_unset{end} = ({calls}, 0)"
+            elif k > inside and all_[k - 1].text in ("{", "}", ";") and all_[k].kind == "name":
                 if all_[k].text == "__shared__":
                     yield from _shared(text, all_, k)
                 elif found := _declared(all_, k):
@@ -102,7 +108,14 @@ def _shared(text: str, all_: list[Token], at: int) -> Iterator[tuple[int, int, s
     for _, comma in pieces[:-1]:
         place = all_[comma].start
         yield place, place + 1, f"; KW_GAP(kw_gap{place}); {type_} "
-    yield all_[end].end, all_[end].end, f" KW_GAP(kw_gap{all_[end].end});"
+    arrays = (_array(all_, start, last) for start, last in pieces)
+    seen = "".join(f" KW_WRITTEN_ELSEWHERE({name});" for name in arrays if name)
+    yield all_[end].end, all_[end].end, f" KW_GAP(kw_gap{all_[end].end});{seen}"
+
+
+def _array(all_: list[Token], start: int, end: int) -> str | None:
+    """The name of an array, if one is declared there."""
+    return next((all_[i - 1].text for i in range(start + 1, end) if all_[i].text == "["), None)
 
 
 def _is_constexpr(all_: list[Token], at: int, end: int) -> bool:

@@ -24,7 +24,16 @@ _ROOM, _LESS_ROOM = 512, 384
 _RESERVED = 1024  # bytes of shared memory that the hardware takes for a block
 _TURNS = 4  # of the GPU, after which no split makes the last one much shorter
 _START = 64  # keys that a warp would read while a block starts and ends
+_FEW_TOKENS = 2**14  # keys of all items; fewer are read while a large block starts
 _ELEMENTS = {torch.float8_e4m3fn: "E4M3", torch.float8_e5m2: "E5M2", torch.int8: "Int8"}
+
+
+def choose(gpu, items: int, tokens: int, cache, d: int):
+    """Two small blocks per multiprocessor if there are more items than multiprocessors, few keys in
+    total, or narrow heads; one large block otherwise and for 8-bit caches."""
+    if cache.itemsize > 1 and (items > gpu.sms or items * tokens < _FEW_TOKENS or d <= 64):
+        return CONFIGS[0]
+    return CONFIGS[1]
 
 
 @dataclass(frozen=True)

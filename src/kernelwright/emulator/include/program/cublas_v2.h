@@ -350,4 +350,4 @@ KW_BLAS cublasGetMatrixAsync(int rows, int cols, int size, const void *a, int ld
 #define cublasDgemm_v2 cublasDgemm
 #define cublasSgemv_v2 cublasSgemv
 #define cublasSetStream_v2 cublasSetStream
-#include "cublas_matrices.h"
+#include "cublas_ex.h"

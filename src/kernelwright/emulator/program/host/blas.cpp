@@ -1,5 +1,7 @@
 // The products of cuBLAS.
 #include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <thread>
 
 #include "blas.h"
@@ -81,37 +83,80 @@ size_t bytes_of(cudaDataType t) {
 
 namespace {
 
-// One product with accumulators of type T: columns of A, each times a number of B.
+// A product with accumulators of type T is made of tiles that stay in registers. A and B are copied
+// so that a tile reads them in order; k is divided so that what it reads stays in the cache.
+template <typename T> struct Tile {
+  typedef T Vector __attribute__((vector_size(32)));
+  static constexpr int kLanes = 32 / sizeof(T), kRows = 2 * kLanes, kColumns = 6;
+  static constexpr int kDepth = 512, kBeside = 16;  // tiles of columns that share one of A's
+
+  // sum += left right; left is k x kRows, right is k x kColumns
+  static void add(int k, const T *left, const T *right, T (*sum)[kRows]) {
+    Vector own[kColumns][2], a[2];
+#pragma GCC unroll 6  // array elements become registers
+    for (int j = 0; j < kColumns; ++j) std::memcpy(own[j], sum[j], sizeof own[j]);
+    for (int p = 0; p < k; ++p, left += kRows, right += kColumns) {
+      std::memcpy(&a[0], left, sizeof a[0]);
+      std::memcpy(&a[1], left + kLanes, sizeof a[1]);
+#pragma GCC unroll 6
+      for (int j = 0; j < kColumns; ++j) {
+        own[j][0] += a[0] * right[j];
+        own[j][1] += a[1] * right[j];
+      }
+    }
+#pragma GCC unroll 6
+    for (int j = 0; j < kColumns; ++j) std::memcpy(sum[j], own[j], sizeof own[j]);
+  }
+};
+
+// Columns of op(A), or rows of op(B): `most` in a group, with zeros behind the last one.
+template <typename T, typename F> std::vector<T> groups(int n, int k, int most, F at) {
+  std::vector<T> made(size_t((n + most - 1) / most) * most * k);
+  for (int p = 0; p < k; ++p)
+    for (int i = 0; i < n; ++i)
+      made[(size_t(i / most) * k + p) * most + i % most] = static_cast<T>(at(i, p));
+  return made;
+}
+
 template <typename T>
 void product(cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, double alpha,
              const Matrix &a, const Matrix &b, double beta, const Matrix &c) {
-  std::vector<T> left(size_t(m) * k);
-  for (int p = 0; p < k; ++p)
-    for (int i = 0; i < m; ++i)
-      left[i + size_t(p) * m] =
-          static_cast<T>(element(a.data, a.type, ta == CUBLAS_OP_N ? i + p * a.ld : p + i * a.ld));
-  const auto columns = [&](int from, int to) {
-    std::vector<T> sum(m);
-    for (int j = from; j < to; ++j) {
-      std::fill(sum.begin(), sum.end(), T(0));
-      for (int p = 0; p < k; ++p) {
-        const T x = static_cast<T>(
-            element(b.data, b.type, tb == CUBLAS_OP_N ? p + j * b.ld : j + p * b.ld));
-        const T *column = left.data() + size_t(p) * m;
-        for (int i = 0; i < m; ++i) sum[i] += column[i] * x;
+  using Its = Tile<T>;
+  constexpr int kRows = Its::kRows, kColumns = Its::kColumns, kWide = kColumns * Its::kBeside;
+  const auto left = groups<T>(m, k, kRows, [&](int i, size_t p) {
+    return element(a.data, a.type, ta == CUBLAS_OP_N ? i + p * a.ld : p + i * a.ld);
+  });
+  const auto store = [&](int i0, int j0, int width, const T(*sum)[kRows]) {
+    for (int j = 0; j < width; ++j)
+      for (int i = 0; i < std::min(kRows, m - i0); ++i) {
+        const size_t at = i0 + i + (j0 + j) * c.ld;
+        const double before = beta == 0 ? 0 : beta * element(c.data, c.type, at);
+        put(c.data, c.type, at, alpha * double(sum[j][i]) + before);
       }
-      for (int i = 0; i < m; ++i) {
-        const size_t at = i + j * c.ld;
-        put(c.data, c.type, at,
-            alpha * double(sum[i]) + (beta == 0 ? 0 : beta * element(c.data, c.type, at)));
-      }
+  };
+  const auto columns = [&](int j0) {
+    const int width = std::min(kWide, n - j0);
+    const auto right = groups<T>(width, k, kColumns, [&](int j, size_t p) {
+      return element(b.data, b.type, tb == CUBLAS_OP_N ? p + (j0 + j) * b.ld : j0 + j + p * b.ld);
+    });
+    for (int i0 = 0; i0 < m; i0 += kRows) {
+      T sum[kWide][kRows] = {};
+      for (int p = 0; p < k; p += Its::kDepth)
+        for (int j = 0; j < width; j += kColumns)
+          Its::add(std::min(Its::kDepth, k - p), &left[size_t(i0) * k + size_t(p) * kRows],
+                   &right[size_t(j) * k + size_t(p) * kColumns], sum + j);
+      store(i0, j0, width, sum);
     }
   };
-  const int parts = std::max(1u, std::thread::hardware_concurrency());
+  std::atomic<int> next{0};
+  const auto work = [&] {
+    for (int j; (j = next++ * kWide) < n;) columns(j);
+  };
   std::vector<std::thread> others;
-  for (int i = 1; i < parts; ++i)
-    others.emplace_back(columns, int(1ll * n * i / parts), int(1ll * n * (i + 1) / parts));
-  columns(0, int(1ll * n / parts));
+  const double enough = 1e6;  // multiplications that are worth a thread
+  for (unsigned i = 1; i < std::thread::hardware_concurrency() && double(m) * n * k > enough; ++i)
+    others.emplace_back(work);
+  work();
   for (auto &t : others) t.join();
 }
 

@@ -267,64 +267,69 @@ cudaError_t cudaGetLastError() {
   return e;
 }
 cudaError_t cudaPeekAtLastError() { return last; }
-
-#define KW_ERRORS(each)                                                                           \
-  each(cudaSuccess, "no error") each(cudaErrorInvalidValue, "invalid argument") each(             \
-      cudaErrorMemoryAllocation, "out of memory") each(cudaErrorInitializationError,              \
-                                                       "initialization error")                    \
-      each(cudaErrorInvalidConfiguration, "invalid configuration argument") each(                 \
-          cudaErrorInvalidPitchValue, "invalid pitch argument") each(cudaErrorInvalidSymbol,      \
-                                                                     "invalid device symbol")     \
-          each(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy") each(        \
-              cudaErrorInvalidDevice, "invalid device ordinal")                                   \
-              each(cudaErrorInvalidDeviceFunction, "invalid device function") each(               \
-                  cudaErrorInvalidResourceHandle,                                                 \
-                  "invalid resource handle") each(cudaErrorNotReady, "device not ready")          \
-                  each(cudaErrorNotSupported, "operation not supported") each(                    \
-                      cudaErrorIllegalAddress, "an illegal memory access was encountered")        \
-                      each(cudaErrorMisalignedAddress, "misaligned address") each(                \
-                          cudaErrorLaunchOutOfResources,                                          \
-                          "too many resources requested for launch")                              \
-                          each(cudaErrorLaunchTimeout, "the launch timed out and was terminated") \
-                              each(cudaErrorLaunchFailure, "unspecified launch failure")          \
-                                  each(cudaErrorAssert, "device-side assert triggered") each(     \
-                                      cudaErrorIllegalInstruction,                                \
-                                      "an illegal instruction was encountered")                   \
-                                      each(cudaErrorCooperativeLaunchTooLarge,                    \
-                                           "too many blocks in cooperative launch")               \
-                                          each(cudaErrorNoDevice,                                 \
-                                               "no CUDA-capable device is detected")              \
-                                              each(cudaErrorPeerAccessNotEnabled,                 \
-                                                   "peer access has not been enabled")            \
-                                                  each(cudaErrorStreamCaptureUnsupported,         \
-                                                       "operation not permitted when stream is "  \
-                                                       "capturing")                               \
-                                                      each(cudaErrorStreamCaptureInvalidated,     \
-                                                           "operation failed due to a previous "  \
-                                                           "error during capture")                \
-                                                          each(cudaErrorUnknown, "unknown error")
-const char *cudaGetErrorString(cudaError_t e) {
-  switch (e) {
-#define KW_CASE(name, text) \
-  case name:                \
-    return text;
-    KW_ERRORS(KW_CASE)
-    default:
-      return "unrecognized error code";
-  }
-#undef KW_CASE
 }
-const char *cudaGetErrorName(cudaError_t e) {
-  switch (e) {
-#define KW_CASE(name, text) \
-  case name:                \
-    return #name;
-    KW_ERRORS(KW_CASE)
-    default:
-      return "unrecognized error code";
-  }
-#undef KW_CASE
+namespace {
+struct Error {
+  cudaError_t its;
+  const char *name, *text;
+};
+#define KW_ERROR(its, text) {its, #its, text}
+constexpr Error kErrors[] = {
+    KW_ERROR(cudaErrorInitializationError, "initialization error"),
+    KW_ERROR(cudaErrorInvalidSymbol, "invalid device symbol"),
+    KW_ERROR(cudaErrorInvalidResourceHandle, "invalid resource handle"),
+    KW_ERROR(cudaErrorLaunchOutOfResources, "too many resources requested for launch"),
+    KW_ERROR(cudaErrorIllegalInstruction, "an illegal instruction was encountered"),
+    KW_ERROR(cudaErrorCooperativeLaunchTooLarge, "too many blocks in cooperative launch"),
+    KW_ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected"),
+    KW_ERROR(cudaErrorPeerAccessNotEnabled, "peer access has not been enabled"),
+    KW_ERROR(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"),
+    KW_ERROR(cudaErrorStreamCaptureInvalidated,
+             "operation failed due to a previous error during capture"),
+    KW_ERROR(cudaSuccess, "no error"),
+    KW_ERROR(cudaErrorInvalidValue, "invalid argument"),
+    KW_ERROR(cudaErrorMemoryAllocation, "out of memory"),
+    KW_ERROR(cudaErrorInvalidConfiguration, "invalid configuration argument"),
+    KW_ERROR(cudaErrorInvalidPitchValue, "invalid pitch argument"),
+    KW_ERROR(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy"),
+    KW_ERROR(cudaErrorInvalidDevice, "invalid device ordinal"),
+    KW_ERROR(cudaErrorInvalidDeviceFunction, "invalid device function"),
+    KW_ERROR(cudaErrorNotReady, "device not ready"),
+    KW_ERROR(cudaErrorNotSupported, "operation not supported"),
+    KW_ERROR(cudaErrorIllegalAddress, "an illegal memory access was encountered"),
+    KW_ERROR(cudaErrorMisalignedAddress, "misaligned address"),
+    KW_ERROR(cudaErrorLaunchTimeout, "the launch timed out and was terminated"),
+    KW_ERROR(cudaErrorLaunchFailure, "unspecified launch failure"),
+    KW_ERROR(cudaErrorAssert, "device-side assert triggered"),
+    KW_ERROR(cudaErrorUnknown, "unknown error"),
+    KW_ERROR(cudaErrorInsufficientDriver,
+             "CUDA driver version is insufficient for CUDA runtime version"),
+    KW_ERROR(cudaErrorInvalidDevicePointer, "invalid device pointer"),
+    KW_ERROR(cudaErrorInvalidTexture, "invalid texture reference"),
+    KW_ERROR(cudaErrorNoKernelImageForDevice,
+             "no kernel image is available for execution on the device"),
+    KW_ERROR(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled"),
+    KW_ERROR(cudaErrorHostMemoryAlreadyRegistered,
+             "part or all of the requested memory range is already mapped"),
+    KW_ERROR(cudaErrorHardwareStackError, "hardware stack error"),
+    KW_ERROR(cudaErrorInvalidAddressSpace,
+             "operation not supported on global/shared address space"),
+    KW_ERROR(cudaErrorInvalidPc, "invalid program counter"),
+    KW_ERROR(cudaErrorInvalidPtx, "a PTX JIT compilation failed"),
+    KW_ERROR(cudaErrorSymbolNotFound, "named symbol not found"),
+    KW_ERROR(cudaErrorDeviceUninitialized, "invalid device context"),
+};
+#undef KW_ERROR
+constexpr Error kUnknown = {cudaErrorUnknown, "unrecognized error code", "unrecognized error code"};
+const Error &known(cudaError_t e) {
+  const auto found = std::find_if(std::begin(kErrors), std::end(kErrors),
+                                  [&](const Error &each) { return each.its == e; });
+  return found == std::end(kErrors) ? kUnknown : *found;
 }
+}  // namespace
+extern "C" {
+const char *cudaGetErrorString(cudaError_t e) { return known(e).text; }
+const char *cudaGetErrorName(cudaError_t e) { return known(e).name; }
 
 // ---- kernels: their registers are not known, so occupancy assumes 32 registers per thread
 

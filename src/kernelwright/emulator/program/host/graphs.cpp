@@ -152,4 +152,14 @@ cudaError_t cudaGraphAddEmptyNode(cudaGraphNode_t *made, cudaGraph_t graph,
   API;
   return add(made, graph, after, count, cudaGraphNodeTypeEmpty, [] { return cudaSuccess; });
 }
+cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t *made, cudaGraph_t graph,
+                                       const cudaGraphNode_t *after, size_t count,
+                                       cudaGraph_t child) {
+  API;
+  cudaGraphExec_t inner = nullptr;
+  if (const cudaError_t e = cudaGraphInstantiate(&inner, child, 0)) return e;
+  const std::shared_ptr<CUgraphExec_st> its(inner);
+  return add(made, graph, after, count, cudaGraphNodeTypeGraph,
+             [its] { return cudaGraphLaunch(its.get(), nullptr); });
+}
 }

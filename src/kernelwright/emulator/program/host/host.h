@@ -50,6 +50,7 @@ struct Allocation {
   char *mapped;       // the mapping, which includes its guard pages
   size_t mapped_bytes;
   bool written;  // by the host, completely
+  bool passed;   // a kernel has touched memory behind it
 };
 void *allocate(size_t bytes, Kind, const void *where);
 bool release(void *);

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "graphs.h"
+#include "repeats.h"
 
 using namespace kw::program;
 
@@ -17,13 +18,14 @@ struct CUevent_st {
 };
 
 namespace kw::program {
-namespace {
 
-double now() {
+double seconds() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return t.tv_sec + t.tv_nsec * 1e-9;
 }
+
+namespace {
 
 unsigned cores() {
   cpu_set_t set;
@@ -75,6 +77,25 @@ void note_loops(const char *kernel) {
   noted[kernel] = true;
 }
 
+// Returns whether it ended well.
+bool execute(const Job &job, emulator::Launch &launch) {
+  Runtime &r = runtime();
+  fflush(nullptr);  // the host's output comes before the kernel's
+  if (r.before && !r.before(job, launch)) launch.observer = nullptr;
+  std::string wrong;
+  // the host's thread keeps its own thread-local variables
+  const unsigned long long before = kw_blocks_in_loops();
+  std::thread([&] {
+    if (const char *message = kw_launch(&launch)) wrong = message;
+  }).join();
+  if (kw_blocks_in_loops() != before) note_loops(job.name);
+  if (r.after) r.after();
+  if (wrong.empty()) return true;
+  note("failed", std::string(job.name) + ": " + wrong);
+  poison(error_of(wrong));
+  return false;
+}
+
 }  // namespace
 
 void run(const Job &job) {
@@ -99,19 +120,11 @@ void run(const Job &job) {
   launch.workers = r.workers;
   launch.cluster = c.cooperative ? c.grid.x * c.grid.y * c.grid.z : c.cluster;
   launch.observer = r.observer;
-  fflush(nullptr);  // the host's output comes before the kernel's
-  if (r.before && !r.before(job, launch)) launch.observer = nullptr;
-  std::string wrong;
-  // the host's thread keeps its own thread-local variables
-  const unsigned long long before = kw_blocks_in_loops();
-  std::thread([&] {
-    if (const char *message = kw_launch(&launch)) wrong = message;
-  }).join();
-  if (kw_blocks_in_loops() != before) note_loops(job.name);
-  if (r.after) r.after();
-  if (wrong.empty()) return;
-  note("failed", std::string(job.name) + ": " + wrong);
-  poison(error_of(wrong));
+  const auto act = [&] { return execute(job, launch); };
+  if (r.observer)
+    act();
+  else
+    repeatable(job, act);
 }
 
 void observe(const emulator::Observer *observer,
@@ -276,7 +289,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
   API;
   if (!event) return give(cudaErrorInvalidResourceHandle);
-  event->at = now();
+  event->at = seconds() + saved_seconds();
   return give(cudaSuccess);
 }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {

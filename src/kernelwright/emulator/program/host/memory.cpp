@@ -1,15 +1,19 @@
-// Device memory: the process's own, each allocation between pages that no one may touch.
+// Device memory: the process's own, each allocation between pages that no one may touch. A GPU has
+// no such pages and does not notice accesses close behind an allocation: they are reported, and the
+// kernel goes on.
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "arrays.h"
+#include "repeats.h"
 
 namespace kw::program {
 namespace {
 
 constexpr size_t kPage = 4096, kAligned = 256;
+constexpr size_t kBehind = 64 << 10;          // bytes behind an allocation that a kernel may touch
 constexpr size_t kMarked = size_t(64) << 20;  // bytes of the largest allocation with a pattern
 
 std::mutex lock;
@@ -23,13 +27,13 @@ size_t rounded(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 void *allocate(size_t bytes, Kind kind, const void *where) {
   const size_t inside = rounded(std::max<size_t>(bytes, 1), kAligned);
-  const size_t pages = rounded(inside, kPage), mapped = pages + 2 * kPage;
+  const size_t pages = rounded(inside, kPage), mapped = pages + 2 * kPage + kBehind;
   void *made = mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (made == MAP_FAILED) return nullptr;
   char *const base = static_cast<char *>(made);
   mprotect(base, kPage, PROT_NONE);
-  mprotect(base + kPage + pages, kPage, PROT_NONE);
+  mprotect(base + kPage + pages, kBehind + kPage, PROT_NONE);
   // its end meets the page behind it
   char *const at = base + kPage + pages - inside;
   // the host writes to it otherwise than by functions of the API
@@ -37,7 +41,7 @@ void *allocate(size_t bytes, Kind kind, const void *where) {
     kw_fill_pattern(at, bytes);
   std::lock_guard<std::mutex> hold(lock);
   used += bytes;
-  all[reinterpret_cast<std::uintptr_t>(at)] = {at, bytes, kind, where, base, mapped, false};
+  all[reinterpret_cast<std::uintptr_t>(at)] = {at, bytes, kind, where, base, mapped, false, false};
   return at;
 }
 
@@ -71,6 +75,35 @@ std::vector<Allocation> allocations() {
   return found;
 }
 
+namespace {
+std::string line(const void *where) {
+  char text[32];
+  snprintf(text, sizeof text, "@%p@", where);
+  return text;
+}
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) bool kw_forgives(const void *address,
+                                                                   const void *where) {
+  if (told) return false;  // the checks find it themselves
+  std::lock_guard<std::mutex> hold(lock);
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  const auto after = all.upper_bound(at);
+  if (after == all.begin()) return false;
+  Allocation &a = std::prev(after)->second;
+  char *const behind = a.mapped + a.mapped_bytes - kPage - kBehind;
+  if (address < behind || address >= behind + kBehind) return false;
+  never_repeat();  // it reaches memory that is not among the allocations
+  if (!a.passed)
+    note("past", line(where) + ": a kernel touches memory " +
+                     std::to_string(static_cast<const char *>(address) - a.at - a.bytes) +
+                     " bytes past the end of the " + std::to_string(a.bytes) +
+                     " bytes allocated at " + line(a.where) +
+                     "; a GPU may not notice it, so the kernel was not stopped");
+  a.passed = true;
+  return mprotect(behind, kBehind, PROT_READ | PROT_WRITE) == 0;
+}
+
 void wrote(const void *p, size_t bytes) {
   if (told) told(p, bytes);
 }
@@ -82,12 +115,6 @@ cudaError_t out_of_memory_or(void *made, void **p) {
   if (!made) return give(cudaErrorMemoryAllocation);
   *p = made;
   return give(cudaSuccess);
-}
-
-std::string line(const void *where) {
-  char text[32];
-  snprintf(text, sizeof text, "@%p@", where);
-  return text;
 }
 
 // Whether `bytes` bytes at `p` may be copied: not past the end of the allocation that holds it.
@@ -206,6 +233,7 @@ cudaError_t cudaFreeHost(void *p) {
 }
 cudaError_t cudaHostRegister(void *, size_t, unsigned) {
   API;
+  never_repeat();  // kernels reach memory that is not among the allocations
   return give(cudaSuccess);
 }
 cudaError_t cudaHostUnregister(void *) {

@@ -85,14 +85,14 @@ void barrier(const Instruction &i, Frame &f) {
     const Wait what = i.has("popc")  ? emulator::kBarrierCount
                       : i.has("and") ? emulator::kBarrierAnd
                                      : emulator::kBarrierOr;
-    f.set(i.args[0], kw_block_wait(what, f.get(i.args.back())));
+    f.set(i.args[0], kw_block_wait(what, f.get(i.args.back()), f.where));
     return;
   }
   const emulator::Block &b = *kw_current->block;
   const u64 count = i.args.size() > 1 ? f.get(i.args[1]) : b.count;
   const u64 which = i.args.empty() ? 0 : f.get(i.args[0]);
   if (which == 0 && count == b.count && !i.has("arrive"))
-    kw_block_wait(emulator::kBarrier, 0);
+    kw_block_wait(emulator::kBarrier, 0, f.where);
   else
     kw_named_barrier(static_cast<u32>(which), static_cast<u32>(count), !i.has("arrive"));
 }
@@ -123,9 +123,9 @@ char *row_of(const Frame &f, u64 address) {
 }
 unsigned matrices(const Instruction &i) { return i.has("x4") ? 4 : i.has("x2") ? 2 : 1; }
 
-void act_ldmatrix(void *const *data, unsigned lanes) {
+void act_ldmatrix(void *const *data) {
   auto *const *p = reinterpret_cast<Part *const *>(data);
-  const Instruction &i = *p[__builtin_ctz(lanes)]->instruction;
+  const Instruction &i = *p[0]->instruction;
   const bool trans = i.has("trans");
   for (unsigned m = 0; m < matrices(i); ++m)
     for (unsigned lane = 0; lane < 32; ++lane) {
@@ -138,9 +138,9 @@ void act_ldmatrix(void *const *data, unsigned lanes) {
       p[lane]->c[m] = two[0] | static_cast<u32>(two[1]) << 16;
     }
 }
-void act_stmatrix(void *const *data, unsigned lanes) {
+void act_stmatrix(void *const *data) {
   auto *const *p = reinterpret_cast<Part *const *>(data);
-  const Instruction &i = *p[__builtin_ctz(lanes)]->instruction;
+  const Instruction &i = *p[0]->instruction;
   const bool trans = i.has("trans");
   for (unsigned m = 0; m < matrices(i); ++m)
     for (unsigned lane = 0; lane < 32; ++lane)
@@ -164,7 +164,7 @@ void ldmatrix(const Instruction &i, Frame &f) {
     p.row = row_of(f, f.get(i.args[1]));
     kw_access(p.row, 16, emulator::kRead, f.where);
   }
-  kw_together(0xffffffffu, &p, act_ldmatrix);
+  kw_together(&p, act_ldmatrix, f.where);
   const Arg &to = i.args[0];
   for (unsigned m = 0; m < matrices(i); ++m)
     f.set(to.kind == Arg::kVector ? to.parts[m] : to, p.c[m]);
@@ -180,9 +180,9 @@ void stmatrix(const Instruction &i, Frame &f) {
   const Arg &from = i.args[1];
   for (unsigned m = 0; m < matrices(i); ++m)
     p.a[m] = static_cast<u32>(f.get(from.kind == Arg::kVector ? from.parts[m] : from));
-  kw_together(0xffffffffu, &p, act_stmatrix);
+  kw_together(&p, act_stmatrix, f.where);
 }
-void act_movmatrix(void *const *data, unsigned) {
+void act_movmatrix(void *const *data) {
   auto *const *p = reinterpret_cast<Part *const *>(data);
   for (unsigned lane = 0; lane < 32; ++lane) {
     u32 made = 0;
@@ -195,13 +195,13 @@ void act_movmatrix(void *const *data, unsigned) {
 }
 void movmatrix(const Instruction &i, Frame &f) {
   Part p = {&i, f.where, nullptr, {static_cast<u32>(f.get(i.args[1]))}, {}, {}, {}};
-  kw_together(0xffffffffu, &p, act_movmatrix);
+  kw_together(&p, act_movmatrix, f.where);
   f.set(i.args[0], p.c[0]);
 }
 
 // plan: k, bits of an element, registers of A, B and C
 enum { kK, kBits, kA, kB, kC, kM };
-void act_mma(void *const *data, unsigned) {
+void act_mma(void *const *data) {
   auto *const *p = reinterpret_cast<Part *const *>(data);
   const Instruction &i = *p[0]->instruction;
   const int k = i.plan[kK], bits = i.plan[kBits], each = 32 / bits;
@@ -247,11 +247,11 @@ void mma(const Instruction &i, Frame &f) {
       to[r] = static_cast<u32>(f.get(from.parts[r]));
   };
   take(i.args[1], p.a), take(i.args[2], p.b), take(i.args[3], p.c);
-  kw_together(0xffffffffu, &p, act_mma);
+  kw_together(&p, act_mma, f.where);
   for (std::size_t r = 0; r < i.args[0].parts.size(); ++r) f.set(i.args[0].parts[r], p.c[r]);
 }
 // m8n8k4 of f64: a register of A, one of B, two of C
-void act_mma_f64(void *const *data, unsigned) {
+void act_mma_f64(void *const *data) {
   auto *const *p = reinterpret_cast<Part *const *>(data);
   double made[32][2];
   for (int lane = 0; lane < 32; ++lane)
@@ -270,7 +270,7 @@ void mma_f64(const Instruction &i, Frame &f) {
   const auto first = [&](const Arg &a) { return f.get(a.kind == Arg::kVector ? a.parts[0] : a); };
   p.wide[0] = first(i.args[1]), p.wide[1] = first(i.args[2]);
   for (int e = 0; e < 2; ++e) p.wide[2 + e] = f.get(i.args[3].parts[e]);
-  kw_together(0xffffffffu, &p, act_mma_f64);
+  kw_together(&p, act_mma_f64, f.where);
   for (int e = 0; e < 2; ++e) f.set(i.args[0].parts[e], p.wide[2 + e]);
 }
 

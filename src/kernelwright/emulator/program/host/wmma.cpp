@@ -41,7 +41,7 @@ u64 element_of(void *const *data, const void *Wmma::*which, int number, unsigned
   return bits;
 }
 
-void act(void *const *data, unsigned) {
+void act(void *const *data) {
   const Wmma &w = *static_cast<const Wmma *>(data[0]);
   const Type a = type_of(w.a_type, false), b = type_of(w.b_type, false);
   const Type c = type_of(w.c_type, true), d = type_of(w.d_type, true);
@@ -89,8 +89,7 @@ void wmma(const Wmma &w) {
   Wmma own = w;
   if (kw_current->number / 32 * 32 + 32 > kw_current->block->count)
     kw_fail_at(HERE, "wmma in a warp of fewer than 32 threads");
-  kw_current->where = HERE;
-  kw_together(0xffffffffu, &own, act);
+  kw_together(&own, act, HERE);
 }
 
 }  // namespace kw::program

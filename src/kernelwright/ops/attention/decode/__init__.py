@@ -32,7 +32,7 @@ LADDER = Ladder(
         ),
         rungs.cuda(
             "split_mma", "", "keys split among blocks, a group's queries on tensor cores",
-            heuristics.fits_split, _split_keys.CONFIGS,
+            heuristics.fits_split, _split_keys.CONFIGS, heuristic=heuristics.choose_split,
             sources=("../paged/split/attend.cuh",),
         ),
     ),

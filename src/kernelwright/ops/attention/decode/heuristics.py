@@ -72,6 +72,10 @@ def choose_cluster(gpu, q, k, **others):
     return CLUSTER[2] if q.shape[1] > k.shape[1] else CLUSTER[0]
 
 
+def choose_split(gpu, q, k, k_cache, **others):
+    return _split_keys.choose(gpu, q.shape[0] * k.shape[1], k_cache.shape[2], k_cache, q.shape[2])
+
+
 def order(gpu, q, k, k_cache, **others):
     """Queries of one head of the cache go through tensor cores together; one alone is faster in a
     cluster, unless there are too few heads to fill the GPU."""

@@ -31,6 +31,7 @@ LADDER = Ladder(
             "keys split among blocks, a group's queries on tensor cores, merged in one launch",
             heuristics.fits_split,
             _split_keys.CONFIGS,
+            heuristic=heuristics.choose_split,
             sources=("split/attend.cuh",),
         ),
     ),

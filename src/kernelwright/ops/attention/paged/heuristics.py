@@ -77,6 +77,11 @@ def splits_of(gpu, config, blocks: int, tokens: int) -> int:
     return max(1, min(wanted, cdiv(tokens, 2 * config["cols"]), MOST_SPLITS))
 
 
+def choose_split(gpu, q, k, table, **others):
+    tokens = table.shape[1] * k.shape[1]
+    return _split_keys.choose(gpu, q.shape[0] * k.shape[2], tokens, k, q.shape[2])
+
+
 def order(gpu, q, k, **others):
     """triton_split reads at nearly the memory's rate, but converts caches of 8 bits slowly."""
     rungs = "triton_split", "cuda_split_mma"

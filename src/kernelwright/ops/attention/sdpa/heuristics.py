@@ -9,7 +9,10 @@ from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.eligibility import kind, unsupported_dtype
 
 WIDEST = 256  # largest head size
-LONG_NARROW, LONG_CAUSAL = 1024, 8192  # number of keys from which on our Hopper rung is faster
+# Number of keys from which on our Hopper rungs are faster than cuDNN; PADDED: heads padded to 128.
+LONG_NARROW, LONG_CAUSAL, LONG_PADDED, LONG_WIDE = 1024, 2048, 8192, 2048
+FULL_WIDE = 240  # head size from which on heads padded to 256 are faster
+LONGEST_CAUSAL = 16_384  # number of keys from which on `cuda_wgmma` is the fastest of ours
 MOST = 2**31 - 512  # maximum number of rows or keys: tiles extend past the last
 
 FORWARD_CONFIGS = (
@@ -99,17 +102,35 @@ def choose_forward(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
 
 
 def order(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
-    """On Hopper `native` is cuDNN, which is faster for short sequences, and for longer ones if they
-    are causal. Triton is used if PyTorch only has the formula, with scores in memory."""
+    """On Hopper `native` is cuDNN, which is faster for short sequences, for longer ones if they are
+    causal, and for causal heads of 256. Triton is used if PyTorch only has the formula, with scores
+    in memory."""
     if q.dtype.itemsize != 2:
         return ()
-    narrow = max(q.shape[3], v.shape[3]) <= 64
+    formula, d, keys = _formula(q, k, v, mask, seed), max(q.shape[3], v.shape[3]), k.shape[2]
+    ours = _hopper(d, keys, causal) if formula or _long(d, keys, causal) else ()
+    return (*ours, "triton_flash") if formula else ours
+
+
+def _long(d: int, keys: int, causal: bool) -> bool:
+    """Whether our kernels for Hopper are faster than cuDNN's."""
     if causal:
-        long = k.shape[2] >= LONG_CAUSAL and not narrow
-    else:
-        long = k.shape[2] >= LONG_NARROW or not narrow
-    ours = ("cuda_wgmma_persistent", "cuda_wgmma") if long or q.shape[3] != v.shape[3] else ()
-    return (*ours, "triton_flash") if _formula(q, k, v, mask, seed) else ours
+        return d <= 128 and keys >= (LONG_CAUSAL if d % 64 == 0 else LONG_PADDED)
+    if d > 128:
+        return d > FULL_WIDE and keys >= LONG_WIDE
+    return d > 64 or keys >= LONG_NARROW
+
+
+def _hopper(d: int, keys: int, causal: bool) -> tuple[str, ...]:
+    """The rungs for Hopper, the fastest first: tiles from a counter if they are unequal or groups
+    alternate in threes, one block for each if a head has more of them than the GPU."""
+    if d > 128:
+        return ("cuda_wgmma_wide",)
+    if causal and d > 64 and keys >= LONGEST_CAUSAL:
+        return ("cuda_wgmma", "cuda_wgmma_dynamic")
+    if causal or d <= 64:
+        return ("cuda_wgmma_dynamic", "cuda_wgmma_persistent")
+    return ("cuda_wgmma_persistent", "cuda_wgmma_dynamic")
 
 
 def order_backward(gpu, gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p):

@@ -59,6 +59,9 @@ def fits(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more):
 
 
 def choose_persistent(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
-    """Three warp groups if exponentials take as long as products and tiles have 128 keys."""
+    """Three warp groups if exponentials take as long as products and tiles have 128 keys; larger
+    tiles for long sequences."""
     narrow = wide(q.shape[3], v.shape[3]) == 64
-    return PERSISTENT_CONFIGS[2 if narrow and not causal else 0]
+    if causal:
+        return PERSISTENT_CONFIGS[0]
+    return PERSISTENT_CONFIGS[2 if narrow else 1 if k.shape[2] >= 2048 else 0]

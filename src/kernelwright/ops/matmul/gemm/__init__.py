@@ -50,6 +50,13 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
             f"other: has shape {tuple(other.shape)}, which does not fit the input's "
             f"{tuple(input.shape)}"
         )
+    return _times(input, other)
+
+
+def _times(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """The product of operands that fit."""
+    if input.ndim == other.ndim == 2:
+        return _product(input, other)
     a = input if input.ndim > 1 else input.unsqueeze(0)
     b = other if other.ndim > 1 else other.unsqueeze(1)
     c = _broadcast(a, b)
@@ -133,7 +140,9 @@ def linear(
             input, weight, bias, activation=activation, gate=gate, residual=residual
         ).squeeze(-1)
     if bias is None and activation is None and gate is None and residual is None:
-        return matmul(input, weight.t())
+        return _times(input, weight.t())
+    if input.ndim == 2:
+        return _linear(input, weight, bias, gate, residual, activation or "none")
     shape = (*input.shape[:-1], weight.shape[0])
     rows = math.prod(shape[:-1])
     x, gate, residual = (
@@ -146,14 +155,15 @@ def _fits(input, weight, bias, gate, residual) -> None:
     if input.ndim == 0 or weight.ndim not in (1, 2) or weight.shape[-1] != input.shape[-1]:
         wanted = f"(N, {input.shape[-1]})" if input.ndim else "(N, K) beside an input (*, K)"
         raise ValueError(f"weight: has shape {tuple(weight.shape)}, should be {wanted}")
-    result = (*input.shape[:-1], *weight.shape[:-1])
-    for name, t, shape in (
-        ("bias", bias, weight.shape[:-1]),
-        ("gate", gate, result),
-        ("residual", residual, result),
-    ):
-        if t is not None and tuple(t.shape) != tuple(shape):
-            raise ValueError(f"{name}: has shape {tuple(t.shape)}, should be {tuple(shape)}")
+    if bias is not None and bias.shape != weight.shape[:-1]:
+        raise _misfit("bias", bias, weight.shape[:-1])
+    for name, t in (("gate", gate), ("residual", residual)):
+        if t is not None and tuple(t.shape) != (*input.shape[:-1], *weight.shape[:-1]):
+            raise _misfit(name, t, (*input.shape[:-1], *weight.shape[:-1]))
+
+
+def _misfit(name: str, t: torch.Tensor, shape: tuple[int, ...]) -> ValueError:
+    return ValueError(f"{name}: has shape {tuple(t.shape)}, should be {tuple(shape)}")
 
 
 def _same_dtype(input: torch.Tensor, **others: torch.Tensor | None) -> None:

@@ -4,48 +4,57 @@ from __future__ import annotations
 
 import torch
 
-from . import hopper_choice
+from . import hopper_choice, stream_tiling
 from .few_rows_tiling import FEW, Sides, fits_linear, fits_vectors, sides
 
 #: Bytes of a row of the weight; shorter rows have not been timed.
 LEAST_BYTES = 1024
-#: Elements of x and bytes of the weight up to which a block that holds x for all of k is faster
-#: than cuBLAS.
-MOST_OF_X, MOST_OF_WEIGHT = 2**15, 2**26
+#: Bytes of a 16-bit weight up to which a rung for few rows is faster than cuBLAS; those up to which
+#: a block that holds x for all of k is the fastest, with up to 16 rows of x.
+MOST_OF_WEIGHT, LEAST_OF_STREAM, MOST_OF_CLUSTER = 2**25, 2**23, 16
+#: Rows of x up to which weights with lines of at least LONG elements are streamed.
+STREAMED, LONG = 32, 3072
 
 
 def order(gpu, a, b, tf32=False):
     """Names of rungs, the fastest first; for many rows, those of hopper_choice.py."""
-    if a.ndim == 2 and (a.shape[0] <= FEW or b.shape[1] <= FEW):
-        found = sides(a, b, FEW)
-        if (
-            isinstance(found, Sides)
-            and not fits_vectors(gpu, a, b, tf32)
-            and (names := _few(found))
-        ):
-            return names
+    if a.ndim == 2 and (a.shape[0] <= STREAMED or b.shape[1] <= STREAMED):
+        found = sides(a, b, STREAMED)
+        if isinstance(found, Sides):
+            vectors = found.x.shape[0] <= FEW and not fits_vectors(gpu, a, b, tf32)
+            streamed = not stream_tiling.fits(gpu, a, b, tf32)
+            if names := _few(found, vectors, streamed):
+                return names
     return hopper_choice.order(gpu, a, b, tf32)
 
 
 def order_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=False):
     args = x, weight, bias, gate, residual, activation, keep
     found = Sides(weight, x, ("weight", "x"), (1, weight.shape[0]))
-    if x.shape[0] <= FEW and not fits_linear(gpu, *args) and (names := _few(found)):
-        return names
+    if x.shape[0] <= STREAMED:
+        vectors = x.shape[0] <= FEW and not fits_linear(gpu, *args)
+        if names := _few(found, vectors, not stream_tiling.fits_linear(gpu, *args)):
+            return names
     return hopper_choice.order_linear(gpu, *args)
 
 
-def _few(of: Sides) -> tuple[str, ...]:
-    """The fastest rungs; none if cuBLAS is fastest. On an H200 cuda_gemv_split was 1.29 to 2.04
-    times as fast as cuBLAS for up to 8 rows of float32 and 1.08 to 1.47 times for one row of 16-bit
-    types (records/nvidia-h200/measured/gemv_and_experts.txt). For 2 to 8 rows
-    cuda_few_rows_cluster, which has no proof from a GPU yet, was 1.0 to 1.5 times as fast with
-    overlapping launches, which it no longer uses."""
+def _few(of: Sides, vectors: bool, streamed: bool) -> tuple[str, ...]:
+    """The fastest rungs; none if cuBLAS is fastest. `vectors`, `streamed`: whether cuda_gemv_split
+    and cuda_few_rows_stream support the product.
+
+    On an H200 cuda_gemv_split was 1.29 to 2.04 times as fast as cuBLAS for up to 8 rows of float32
+    and 1.03 to 1.96 times for one row of 16-bit types; for 2 to 16 rows and weights of up to 8 MB
+    cuda_few_rows_cluster 1.05 to 1.76 times, and for 2 to 32 rows and weights of up to 34 MB
+    cuda_few_rows_stream 1.10 to 1.57 times. For larger weights cuBLAS reads at the rate of DRAM
+    (records/nvidia-h200/measured/gemv_and_experts.txt, few_rows_products.txt)."""
     m, (n, k) = of.x.shape[0], of.weight.shape
+    nbytes = n * k * of.x.itemsize
     if m == 0 or n == 0 or k * of.x.itemsize < LEAST_BYTES:
         return ()
     if m == 1 or of.x.dtype == torch.float32:
-        return ("cuda_gemv_split",)
-    if m * k > MOST_OF_X or n * k * of.x.itemsize > MOST_OF_WEIGHT:
+        return ("cuda_gemv_split",) if vectors else ()
+    if not streamed or nbytes > MOST_OF_WEIGHT:
         return ()
-    return ("cuda_gemv_split",) if m == 2 else ()
+    if nbytes <= LEAST_OF_STREAM and m <= MOST_OF_CLUSTER:
+        return ("cuda_few_rows_cluster", "cuda_few_rows_stream")
+    return ("cuda_few_rows_stream",) if m <= FEW or k >= LONG else ()

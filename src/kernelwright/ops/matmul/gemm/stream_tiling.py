@@ -24,12 +24,16 @@ STATIC = 512  # maximum bytes of static shared memory per block
 MOST_STAGES = 12
 ALIGNMENT = 1024  # of the ring, and bytes that this may take
 SLICE, GROUP = 64, 128  # elements along k of a step, with 16 bits and with fewer
-#: Bytes per microsecond on an H200: from DRAM; of x from L2; of the weight through one
-#: multiprocessor, by bits per element (integers are converted there).
-DRAM, FROM_L2 = 4.4e6, 5.5e6
-OF_MULTIPROCESSOR = {4: 3.5e4, 8: 4.5e4, 16: 5.5e4}
-OVERLAP = 0.2  # part of the shorter of two limits that adds to the longer
-EXCHANGE = 1.5  # microseconds at the end of a tile that a cluster shares
+#: Fitted to 1,100 times of an H200 (records/nvidia-h200/measured/few_rows_products.txt), where the
+#: chosen config takes 1.01 times the least time in the geometric mean, and at most 1.08 times.
+#: Bytes per microsecond: from DRAM; from L2, of the weight and x; of the weight through one
+#: multiprocessor with sixteen warps, by bits per element (integers are converted there).
+DRAM, FROM_L2 = 4.5e6, 8.7e6
+OF_MULTIPROCESSOR = {4: 2.78e4, 8: 4.06e4, 16: 1.2e5}
+WARPS, COLUMNS = 0.49, 0.034  # how this rate falls with fewer warps, and with each 8 rows of x
+OVERLAP = 0.18  # part of the second of three limits that adds to the longest
+#: Microseconds of a launch; of a cluster's tile, and for each KB of its sums.
+START, EXCHANGE, OF_SUMS = 2.6, 0.46, 0.063
 
 
 def _config(groups: int, cluster: int, resident: int = 1) -> Config:
@@ -99,17 +103,21 @@ def stream_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> St
 
 
 def us(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> float:
-    """The predicted time on an H200. A block that must wait for another to end doubles its
-    multiprocessor's part."""
+    """The predicted time on an H200."""
     cluster, resident = config["cluster"], config["resident"]
     of = stream_of(gpu, config, m, n, k, bits)
     tiles, row = cdiv(n, of.rows), k * bits / 8
     at_once = clusters_at_once(gpu, cluster) * resident
-    busiest = cdiv(tiles, at_once) * min(resident, cdiv(tiles, at_once // resident))
-    part = busiest * of.rows * row / cluster
+    beside = min(resident, cdiv(tiles, at_once // resident))  # blocks of a multiprocessor
+    part = cdiv(tiles, at_once) * beside * of.rows * row / cluster
+    rate = OF_MULTIPROCESSOR[bits] * min(1.0, config["groups"] * beside / 4) ** WARPS
     of_x = tiles * 8 * of.blocks * k * 2
-    limits = sorted((n * row / DRAM, part / OF_MULTIPROCESSOR[bits], (n * row + of_x) / FROM_L2))
-    return limits[-1] + OVERLAP * limits[-2] + (EXCHANGE if cluster > 1 else 0)
+    limits = sorted(
+        (n * row / DRAM, part * (1 + COLUMNS * of.blocks) / rate, (n * row + of_x) / FROM_L2)
+    )
+    sums = of.rows * 8 * of.blocks * 4 / 1000
+    end = EXCHANGE + OF_SUMS * sums if cluster > 1 else 0.0
+    return START + limits[-1] + OVERLAP * limits[-2] + end
 
 
 def choose_config(gpu: Gpu, m: int, n: int, k: int, bits: int) -> Config:

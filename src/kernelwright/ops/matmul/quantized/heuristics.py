@@ -23,6 +23,9 @@ from kernelwright.ops.matmul.gemm.few_rows_tiling import (
 
 from .weights import GROUP
 
+#: Rows of x and of the weight for which a block should hold x for all of k.
+FEW_OF_CLUSTER, MANY_ROWS = 4, 16_384
+
 
 def fits_warp(gpu, x, packed, scales, bias, bits):
     return _fits(x, packed, scales, bias, bits, FEW) or unsupported_dtype(x.dtype)
@@ -73,10 +76,13 @@ def _fits(x, packed, scales, bias, bits, most: int) -> str | None:
 
 
 def order(gpu, x, packed, scales, bias, bits):
-    """With 4 bits, on an H200: up to 4 rows cuda_few_rows_cluster was 1.1 to 1.4 times as fast as
-    cuda_few_rows, and up to 32 rows cuda_few_rows_wgmma 1.1 to 1.3 times; neither has a proof from
-    a GPU yet."""
-    return ("cuda_few_rows",)
+    """On an H200 (records/nvidia-h200/measured/few_rows_products.txt), cuda_few_rows_cluster is the
+    fastest with one row of x, and up to 4 rows with large weights of 4 bits; with more rows
+    cuda_few_rows_stream, for 64 rows 1.4 to 2.2 times as fast as cuda_few_rows."""
+    m, n = x.shape[0], packed.shape[0]
+    if bits == 4 and (m == 1 or (m <= FEW_OF_CLUSTER and n >= MANY_ROWS)):
+        return ("cuda_few_rows_cluster", "cuda_few_rows_stream", "cuda_few_rows")
+    return ("cuda_few_rows_stream", "cuda_few_rows")
 
 
 def bucket(x, packed, scales, bias, bits):

@@ -36,6 +36,7 @@ struct Job {
   std::shared_ptr<void> closure;  // what `entry` is given
   Config config;
   const void *kernel;  // its address, or null
+  size_t bytes = 0;    // of the closure, if these bytes are all that it is
 };
 void submit(Job);
 // Memory that the host has written otherwise than by a function of the API.
@@ -51,6 +52,9 @@ template <typename T> KW_BUILT_IN void unset(T &x, const char *name) {
 // Bytes of shared memory between variables, to find accesses past the end of an array.
 #define KW_GAP(name) static __shared__ __attribute__((used)) unsigned char name[64]
 
+// The compiler must not take an array without stores for one of zeros.
+#define KW_WRITTEN_ELSEWHERE(name) __asm__ volatile("" ::"r"(&name) : "memory")
+
 // Kernels whose addresses are taken as void *: how their parameters are read.
 using Bind = Job (*)(const void *kernel, void **arguments);
 const void *know(const void *kernel, Bind);
@@ -58,6 +62,11 @@ const void *know(const void *kernel, Bind);
 template <typename F, typename... A> struct Closure {
   F f;
   std::tuple<A...> arguments;
+  static constexpr bool kPlain =
+      std::is_trivially_copyable_v<F> && (std::is_trivially_copyable_v<A> && ...);
+  // In memory that was zero, so that equal closures have equal bytes.
+  static void *operator new(size_t bytes) { return calloc(1, bytes); }
+  static void operator delete(void *p) { free(p); }
   template <std::size_t... I>
   KW_UNSEEN KW_BUILT_IN void call(Closure *c, std::index_sequence<I...>) {
     c->f(A(std::get<I>(c->arguments))...);
@@ -74,7 +83,8 @@ template <typename F> struct Launcher {
   F f;
   template <typename... A> void operator()(A... arguments) {
     using C = Closure<F, A...>;
-    submit({name, C::run, std::shared_ptr<void>(new C{f, {arguments...}}), config, nullptr});
+    submit({name, C::run, std::shared_ptr<C>(new C{f, {arguments...}}), config, nullptr,
+            C::kPlain ? sizeof(C) : 0});
   }
 };
 template <typename F> Launcher<F> launcher(const char *name, Config config, F f) {
@@ -88,8 +98,12 @@ template <typename... P> struct Plain {
   void operator()(P... arguments) { submit(job(kernel, arguments..., name, config)); }
   static Job job(void (*kernel)(P...), P... arguments, const char *name, Config config) {
     using C = Closure<void (*)(P...), P...>;
-    return {name, C::run, std::shared_ptr<void>(new C{kernel, {arguments...}}), config,
-            reinterpret_cast<const void *>(kernel)};
+    return {name,
+            C::run,
+            std::shared_ptr<C>(new C{kernel, {arguments...}}),
+            config,
+            reinterpret_cast<const void *>(kernel),
+            C::kPlain ? sizeof(C) : 0};
   }
 };
 template <typename... P> Plain<P...> plain(const char *name, void (*kernel)(P...), Config config) {
@@ -122,6 +136,10 @@ inline void *address(const void *p) { return const_cast<void *>(p); }
 // What stands behind a program's own code: its shared memory, how it starts, and a use of the type
 // by which a debugger looks at threads.
 extern "C" void kw_program_begin(const void *inside, const void *dynamic);
+// Its kernels print, allocate or read clocks: each launch is executed.
+extern "C" void kw_program_acts();
+#define KW_ACTS \
+  __attribute__((constructor(102))) static void kw_acts() { kw_program_acts(); }
 #define KW_WHOLE_PROGRAM(bytes)                                                       \
   KW_DYNAMIC_SHARED(bytes, KW_LABEL(kw_dynamic))                                      \
   __attribute__((constructor(101))) static void kw_begin() {                          \

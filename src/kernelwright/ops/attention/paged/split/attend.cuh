@@ -4,7 +4,7 @@
 // Scores are 16 rows of queries times 8 columns of keys, sums 16 rows of a head's elements times 8
 // columns of queries: scores then have the layout of the second product's right operand. A warp has
 // a ring of its own in shared memory: before the merge no barrier of the block is needed. Its lanes
-// copy whole rows, in requests of whole lines: with half lines, 71 % of the bandwidth remains.
+// copy whole rows, so that a request is for whole lines.
 #pragma once
 #include "kw/async.cuh"
 #include "kw/last_block.cuh"
