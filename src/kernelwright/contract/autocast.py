@@ -16,6 +16,14 @@ def active(t: torch.Tensor) -> torch.dtype | None:
     return torch.get_autocast_dtype(kind)
 
 
+def float32_on_cuda(t: torch.Tensor) -> torch.Tensor:
+    """The tensor as autocast casts it for operators that it runs in float32 on CUDA devices only,
+    such as norms and the resizing of images."""
+    if t.is_cuda and t.itemsize == 2 and torch.is_autocast_enabled("cuda"):
+        return t.float()
+    return t
+
+
 def of_a_loss(t: torch.Tensor) -> torch.dtype | None:
     """The dtype of a loss if it differs from the input's: autocast runs losses in float32. A kernel
     that accumulates in float32 needs no copy for that."""

@@ -7,7 +7,6 @@ current source (tools/prove_calls.py). Otherwise its calls stay in Python and C.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from torch.autograd import forward_ad
 
 from kernelwright.contract import Operator
-from kernelwright.support import includes
+from kernelwright.support import imports, includes
 from kernelwright.support.settings import DATA, settings
 from kernelwright.toolchain import c_extensions, host
 
@@ -114,20 +113,9 @@ def source_hash() -> str:
     native = [*sorted(host.FOLDER.glob("*.h")), host.FOLDER / "module.cpp", c_extensions.SOURCE]
     python = host.FOLDER.with_name("gpu_executor.py"), Path(__file__)
     digest = hashlib.sha256()
-    for code in (*map(includes.code, native), *map(_code, python)):
+    for code in (*map(includes.code, native), *map(imports.code, python)):
         digest.update(code.encode() + b"\0")
     return digest.hexdigest()[:16]
-
-
-def _code(path: Path) -> str:
-    """A Python file without comments, layout and docstrings."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(
-            node
-        ):
-            node.body = node.body[1:]
-    return ast.unparse(tree)
 
 
 @cache

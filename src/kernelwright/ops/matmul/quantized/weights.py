@@ -98,8 +98,8 @@ def values_of(packed: torch.Tensor, bits: int) -> torch.Tensor:
         return packed
     n, half = packed.shape
     nibbles = torch.stack((packed & 15, packed >> 4), -1).view(n, half // 4, 8)
-    back = [ORDER.index(i) for i in range(8)]
-    return nibbles[..., back].reshape(n, 2 * half)
+    eight = [nibbles[..., ORDER.index(i)] for i in range(8)]  # a list as an index would be copied
+    return torch.stack(eight, -1).reshape(n, 2 * half)
 
 
 def dequantized(

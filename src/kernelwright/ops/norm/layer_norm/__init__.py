@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from kernelwright.contract import Ladder, Operator, Rung, rungs
+from kernelwright.contract import Ladder, Operator, Rung, autocast, rungs
 from kernelwright.dispatch import bind
 from kernelwright.ops._arguments import agreed, flat, normalized
 
@@ -145,7 +145,7 @@ def layer_norm(
     """
     eps = 1e-5 if eps is None else eps
     dims = normalized(input, normalized_shape, weight=weight, bias=bias)
-    input = _autocast(input)
+    input = autocast.float32_on_cuda(input)
     if dims == 1:
         return _layer_norm(input, weight, bias, eps)[0]
     return _layer_norm(*flat(dims, input), *flat(dims, weight, bias), eps)[0].view(input.shape)
@@ -180,7 +180,7 @@ def rms_norm(
     """
     dims = normalized(input, normalized_shape, weight=weight)
     if _RMS_NORM_IN_FLOAT32:
-        input = _autocast(input)
+        input = autocast.float32_on_cuda(input)
     eps = _eps(eps, input)
     if dims == 1:
         return _rms_norm(input, weight, eps, offset)[0]
@@ -256,13 +256,6 @@ def add_rms_norm(
         return _add_rms_norm(input, residual, weight, eps, offset)[:2]
     y, h = _add_rms_norm(*flat(dims, input, residual), *flat(dims, weight), eps, offset)[:2]
     return y.view(input.shape), h.view(input.shape)
-
-
-def _autocast(input):
-    """The input, cast as autocast does for operators that it runs in float32."""
-    if torch.is_autocast_enabled() and input.is_cuda and input.itemsize == 2:
-        return input.float()
-    return input
 
 
 def _eps(eps, input):

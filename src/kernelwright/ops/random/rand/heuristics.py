@@ -46,8 +46,10 @@ def fits_bernoulli_vec16(gpu, state, p):
 
 
 def choose_vec16(gpu, state, size, threads, dtype, p=None):
-    """Results that do not fit in the L2 cache are streamed."""
-    return VEC16[0 if math.prod(size) * dtype.itemsize > gpu.l2_bytes else 1]
+    """Results that do not fit in the L2 cache are streamed; float32 in larger blocks."""
+    if math.prod(size) * dtype.itemsize <= gpu.l2_bytes:
+        return VEC16[1]
+    return VEC16[2 if dtype.itemsize == 4 else 0]
 
 
 def order(gpu, **specs):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from kernelwright.contract import Ladder, Rung, rungs
+from kernelwright.contract import Ladder, Rung, autocast, rungs
 from kernelwright.dispatch import bind
 from kernelwright.ops.vision.images import as_images
 from kernelwright.ops.vision.sizes import sizes
@@ -87,7 +87,7 @@ def interpolate(
         size, scale_factor = sizes(input, None, scale_factor)[0], None
     if mode == "nearest":
         return upsample_nearest2d(input, size, scale_factor)
-    x, back = as_images("input", input, 4)
+    x, back = as_images("input", autocast.float32_on_cuda(input), 4)
     made, given = sizes(input, size, scale_factor)
     inverse = [1 / f for f in given] if given else [0.0, 0.0]
     hw = list(x.shape[-3:-1])

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from kernelwright.contract import Ladder, Rung, rungs
+from kernelwright.contract import Ladder, Rung, autocast, rungs
 from kernelwright.dispatch import bind
 from kernelwright.ops.vision.images import as_images
 from kernelwright.ops.vision.sizes import sizes
@@ -70,7 +70,7 @@ def upsample_nearest2d(
         ValueError: input has other dimensions, size and scale_factor are both given or neither is,
             or a size is less than 1.
     """
-    x, back = as_images("input", input, 4)
+    x, back = as_images("input", autocast.float32_on_cuda(input), 4)
     made, given = sizes(input, size, scale_factor)
     hw = list(x.shape[-3:-1])
     inverse = [1 / float(f) for f in given] if given else [0.0, 0.0]
