@@ -29,7 +29,7 @@ from typing import Any
 from tools.counters import Counted
 
 import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
-from kernelwright.contract import H200, CudaKernel, Ladder, Rung, TritonKernel
+from kernelwright.contract import H200, CudaKernel, Ladder, NumbaKernel, Rung, TritonKernel
 from kernelwright.dispatch import ladders, proof, source_hash
 from kernelwright.dispatch.selection import shipped_tables
 from kernelwright.support import includes
@@ -190,7 +190,7 @@ def differs(mine: Version, theirs: Version, cases: Iterable[str] | None = None) 
     Args:
         cases: ids of those to look at; by default all.
     """
-    if mine.rung.backend not in ("cuda", "triton"):
+    if mine.rung.backend not in ("cuda", "triton", "numba"):
         return "" if _definitions(mine) == _definitions(theirs) else "other sources"
     if mine.rung.configs != theirs.rung.configs:
         return "other configs"
@@ -248,9 +248,11 @@ def _planned(of: Version, case_id: str, config: Any) -> tuple[str, list[tuple[st
     for step in plan.launches:
         name, shape = _name(step.kernel), (step.grid, step.block, step.shared)
         told.append(repr((name, shape, getattr(step, "overlaps", False), step.args)))
-        # Triton compiles for the types of tensors, and for some values of numbers
+        # Triton compiles for the types of tensors, and for some values of numbers; Numba for dtypes
         types = [a if hasattr(a, "value") else tensors[a] for a in step.args]
-        key = f"{name} {types}" if name.startswith("triton") else name
+        if name.startswith("numba"):
+            types = [getattr(t, "dtype", None) for t in types]
+        key = name if name.startswith("cuda") else f"{name} {types}"
         launches.append((key, (step, tensors)))
     return "\n".join(told), launches
 
@@ -265,6 +267,8 @@ def _name(kernel: Any) -> str:
         name, _, parameters = kernel.name.partition("<")
         source = renames.present(kernel.source.name)
         return f"cuda {source} {renames.present(name)}<{parameters} {kernel.cluster}"
+    if type(kernel).__name__ == NumbaKernel.__name__:
+        return f"numba {kernel.fn.__name__}"
     assert type(kernel).__name__ == TritonKernel.__name__, kernel
     # a function among them is compiled with the kernel, and stands for itself by its name
     constexprs = {k: getattr(v, "__name__", v) for k, v in kernel.constexprs.items()}
@@ -281,6 +285,8 @@ def _text(of: Version, launch: tuple[Any, Any]) -> Any:
     kernel = launch[0].kernel
     if type(kernel).__name__ == TritonKernel.__name__:
         return kernel.fn.cache_key  # of the function's text, and of those that it calls
+    if type(kernel).__name__ == NumbaKernel.__name__:
+        return object()  # equal to no other: it reads the values of names outside the function
     shared = Path(str(importlib.import_module(of.package).__file__)).parent / "include"
     files = includes.files(kernel.source, shared)
     flags = of.module("toolchain.nvrtc").FLAGS
@@ -298,7 +304,8 @@ def _compiled(of: Version, launch: tuple[Any, Any]) -> Any:
 
 
 def _sass(compiled: Any) -> tuple[str, Any]:
-    return binary.sass(compiled), binary.resources(compiled)
+    """Machine code without the kernel's name: Numba's has its module and a serial number."""
+    return binary.sass(compiled).replace(compiled.name, "kernel"), binary.resources(compiled)
 
 
 def _ptx(compiled: Any) -> str:

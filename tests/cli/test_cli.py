@@ -76,7 +76,7 @@ def packages(modules):
     return {m.split(".")[0] for m in modules} - sys.stdlib_module_names
 
 
-def test_help_loads_what_draws_it():
+def test_help_imports_only_what_renders_it():
     drawn = loaded(
         "from typer import Typer; app = Typer(); app.callback()(lambda: None); "
         "app.command('a')(lambda: None); app(['--help'])"
@@ -153,7 +153,7 @@ def test_an_operator_loads_without_the_others():
     assert found and all(m == ladder or m.startswith(own) for m in found)
 
 
-def test_a_second_list_loads_no_kernel_language(capfd):
+def test_a_second_list_imports_no_kernel_language(capfd):
     call(capfd, "list")
     shown = loaded("from kernelwright.cli import main; main(['list'])", after="import torch")
     assert not packages(shown) & {"triton", "numba", "sympy"}

@@ -93,14 +93,14 @@ def test_a_wide_table_has_every_column(monkeypatch):
     assert [c.name for c in columns if not c.line] == re.split(r"\s{2,}", head.strip())
 
 
-def test_a_line_above_is_printed_where_it_changes():
+def test_a_group_heading_is_printed_when_it_changes():
     table = Table(Column("operator", line="above"), Column("rung"))
     for operator, rung in (("sum", "a"), ("sum", "b"), ("gelu", "a")):
         table.add(operator, rung)
     assert [x.strip() for x in on_a_terminal(table, 80)[2:]] == ["sum", "a", "b", "gelu", "a"]
 
 
-def test_a_stream_has_one_head():
+def test_a_streamed_table_has_one_header():
     stream = Stream(Column("rung", width=6), Column("why", line="below"))
     rows = [stream.row("a", ""), stream.row(Text("b"), "wrong")]
     first, second = (on_a_terminal(row, 80) for row in rows)

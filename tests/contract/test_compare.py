@@ -54,7 +54,7 @@ def test_a_few_large_errors_fail_element_wise():
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_specials_must_stand_where_they_do_in_pytorchs(value):
+def test_special_values_must_be_where_pytorch_has_them(value):
     ref = reference()
     ref[3] = value
     native = ref.float()
@@ -91,7 +91,7 @@ def test_another_shape_dtype_or_type_is_wrong(out):
     assert not compare(out, torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.float64)).ok
 
 
-def test_exact_results_differ_by_no_bit():
+def test_exact_results_must_be_bitwise_equal():
     native = torch.tensor([1.0, math.nan, 2.0])
     assert compare(native.clone(), native, native.double(), exact=True).ok
     other = torch.tensor([1.0, math.nan, 2.0000002])

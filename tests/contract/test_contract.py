@@ -100,7 +100,7 @@ def same_values(a, b):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_layouts_and_values_are_what_they_say(layout, values, dtype):
+def test_layouts_and_values_match_their_names(layout, values, dtype):
     t = tensor(case((4, 6), dtype, layout=layout, values=values), "x")
     assert t.shape == (4, 6)
     assert t.dtype == dtype
@@ -120,7 +120,7 @@ def test_layouts_and_values_are_what_they_say(layout, values, dtype):
         assert t[0].unique().numel() > 3
 
 
-def test_adversarial_cases_cover_what_every_operator_must_survive():
+def test_adversarial_cases_cover_the_required_inputs():
     cases = adversarial(dim=-1, sweep=({"dim": 0},))
     assert {len(c.shape) for c in cases} >= {1, 2, 3, 5}
     assert {c.numel for c in cases} >= {0, 1, 7}
@@ -148,7 +148,7 @@ def strided(draw):
 
 
 @given(strided())
-def test_spec_answers_as_the_tensor_does(t):
+def test_spec_has_the_properties_of_the_tensor(t):
     spec = TensorSpec.of(t)
     assert (spec.shape, spec.stride(), spec.numel()) == (tuple(t.shape), t.stride(), t.numel())
     assert spec.is_contiguous() == t.is_contiguous()
@@ -291,7 +291,7 @@ def test_tuned_tables_name_dtypes_and_sizes():
     assert [eligibility.log2(n) for n in (0, 1, 2, 3, 4, 1023)] == [0, 0, 1, 1, 2, 9]
 
 
-def test_the_noise_of_a_mean_is_of_the_size_that_float32_errs_by():
+def test_noise_of_a_mean_is_as_large_as_float32_errors():
     x = torch.randn(256, 4096, generator=torch.Generator().manual_seed(0))
     error = (x.mean(-1, keepdim=True) - x.double().mean(-1, keepdim=True)).abs()
     ratio = error / (U * mean_noise(x.double()))
@@ -331,7 +331,7 @@ def test_a_ladder_needs_native_and_distinct_names():
         Ladder(toy("(Tensor x) -> ()"), (native, native), "p", None, None)
 
 
-def test_unknown_names_say_what_there_is():
+def test_unknown_names_list_the_known_ones():
     with pytest.raises(UnknownRung, match=r"rung 'nope': softmax has no such rung; it has manual"):
         ladder("softmax").rung("nope")
     with pytest.raises(UnknownOperator, match=r"operator 'nope': .*softmax"):

@@ -39,7 +39,7 @@ GOOD = TensorMap("x", torch.bfloat16, (100, 30, 4), (208, 6400), (64, 8, 1))
     ],
     ids=str,
 )
-def test_a_map_that_the_copy_engine_does_not_take_is_refused(changed, rule):
+def test_a_map_that_tma_does_not_support_is_refused(changed, rule):
     with pytest.raises(ValueError, match=f"^tensor map of x: .*{rule}"):
         replace(GOOD, **changed)
 
@@ -125,7 +125,7 @@ def test_encodings_that_are_kept_are_bounded(gpu, fake, source, monkeypatch):
         assert encoded[address][:8] == address.to_bytes(8, "little") and len(encoded) <= 4
 
 
-def test_what_the_driver_refuses_is_told(gpu, fake, source):
+def test_an_error_of_the_driver_is_reported(gpu, fake, source):
     run = bound(plan(source))
     fake.fail_next(1)
     with pytest.raises(ToolchainError, match=r"encoding a tensor map of x at 0x.*INVALID"):
@@ -137,7 +137,7 @@ def test_what_the_driver_refuses_is_told(gpu, fake, source):
     [
         (replace(MAP, dtype=torch.int32), 16, "32 bytes of torch.int32, but x has 32 of torch.fl"),
         (replace(MAP, shape=(4, 3)), 16, "48 bytes of torch.float32, but x has 32"),
-        (MAP, 8, "tensor map of x, which starts off 16 bytes"),
+        (MAP, 8, "tensor map of x, which is not aligned to 16 bytes"),
         (replace(MAP, tensor="z"), 16, "'z', which is not a tensor"),
     ],
 )

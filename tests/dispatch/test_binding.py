@@ -35,7 +35,7 @@ OF_SEVERAL_SHAPES = {
 COUNTS_AND_PLACES = {"argsort", "histc"}
 
 
-def test_every_operator_stands_in_the_table():
+def test_every_operator_is_in_the_table():
     """Except operators on lists, in-place ones and gradients, which have separate tests."""
     forwards = [x.operator for x in ladders() if not x.name.endswith(".backward")]
     one_by_one = {
@@ -123,7 +123,7 @@ def test_without_gradient_nothing_is_saved(public):
 
 
 @publics
-def test_only_the_wanted_gradients_come(public):
+def test_only_the_requested_gradients_are_computed(public):
     x, *rest = public.tensors()
     y = public.kw(x.requires_grad_(), *rest)
     y.sum().backward()
@@ -259,7 +259,7 @@ def test_jacobian_by_rows(public):
 
 
 @pytest.mark.parametrize("name", ["softmax", "add", "linear_cross_entropy"])
-def test_a_call_that_nobody_watches_pays_for_no_python_layer_of_autograd(name, monkeypatch):
+def test_a_call_without_gradients_skips_pythons_autograd_function(name, monkeypatch):
     """Neither to bind defaults in the forward nor, for operators, to look up the backward."""
 
     def reached(*args, **kwargs):

@@ -60,7 +60,7 @@ def test_use_nests_and_ends_with_an_error(served):
     assert [rung for _, rung in served] == ["manual", "native", "manual", None]
 
 
-def test_blocks_that_overlap_leave_nothing_behind():
+def test_overlapping_use_blocks_restore_the_selection():
     """Two threads may close blocks in another order than the reverse of opening them."""
     first, second = kw.use(softmax="manual"), kw.use(softmax="native", gelu="manual")
     first.__enter__()
@@ -144,7 +144,7 @@ def test_tensors_of_two_devices_are_named():
         kw.rms_norm(randn(3, 4), (4,), randn(4, device="cpu"))
 
 
-def test_calls_of_one_address_but_another_kind_do_not_meet_in_the_cache():
+def test_calls_of_one_address_and_different_kinds_have_separate_cache_entries():
     x = randn(64, 64)
     views = [x, x.mT, x[:32], x[:, :32], x.view(16, 256), x.view(torch.int32).view(torch.float32)]
     views += [x.view(-1)[1:], x.view(-1)[:63], x.half(), x.double(), x[0].expand(8, 64)]

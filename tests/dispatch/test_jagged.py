@@ -78,7 +78,7 @@ def test_what_depends_on_other_samples_is_refused():
         NotImplementedError, match="x: is jagged, which softmax does not support here"
     ):
         kw.softmax(x, 1)
-    with pytest.raises(NotImplementedError, match=r"input: is jagged; give values\(\)"):
+    with pytest.raises(NotImplementedError, match=r"input: is jagged; pass values\(\)"):
         kw.cross_entropy(x, x)
     with pytest.raises(NotImplementedError, match=r"input: is jagged in dim"):
         kw.log_softmax(x, 1)

@@ -144,7 +144,7 @@ def files_of_rungs():
     return sorted(found.items())
 
 
-def test_each_file_that_a_plan_depends_on_takes_the_proof(then):
+def test_changing_a_file_of_a_plan_removes_the_proof(then):
     files, before = files_of_rungs(), {}
     rooms = {path.parts[0] for path, _ in files}
     assert rooms == {"ops", "contract", "toolchain", "support", "include"}
@@ -203,7 +203,7 @@ ROW = "softmax", "triton_row"
         (ROW, "ops/_triton/math.py", "-126.0), 126.0)", "-126.0), 127.0)"),
     ],
 )  # fmt: skip
-def test_a_token_of_what_decides_a_plan_takes_the_proof(edit, which, name, old, new):
+def test_changing_a_token_of_a_plan_removes_the_proof(edit, which, name, old, new):
     lad = ladder(which[0])
     before = computed(lad, lad.rung(which[1]))
     edit(name, old, new)
@@ -223,14 +223,14 @@ def test_a_token_of_what_decides_a_plan_takes_the_proof(edit, which, name, old, 
         (ROW, "toolchain/nvrtc.py", '"-std=c++17", ', '"-std=c++17", "--use_fast_math", '),
     ],
 )
-def test_what_decides_no_bit_takes_no_proof(edit, which, name, old, new):
+def test_changes_without_effect_on_results_keep_the_proof(edit, which, name, old, new):
     lad = ladder(which[0])
     before = computed(lad, lad.rung(which[1]))
     edit(name, old, new)
     assert computed(lad, lad.rung(which[1])) == before
 
 
-def test_a_header_beside_a_source_counts_and_so_do_shared_ones_that_it_takes_in(edit):
+def test_headers_beside_a_source_and_shared_headers_are_hashed(edit):
     lad = ladder("gelu")
     rung, hashes = lad.rung("cuda_thread"), []
 
@@ -253,7 +253,7 @@ def test_the_same_files_under_another_name_have_the_same_hash(then):
 
 
 def test_a_function_without_a_name_is_refused():
-    with pytest.raises(CannotFollow, match="is bound to no name at the top of a module"):
+    with pytest.raises(CannotFollow, match="is not bound to a name at the top level of a module"):
         proof._named(lambda gpu: None, "kernelwright.ops.reduce.softmax")
 
 

@@ -45,7 +45,7 @@ def broken(page, text):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_links_lead_somewhere(name):
+def test_links_have_targets(name):
     page = ROOT / name
     assert broken(page, page.read_text(encoding="utf-8")) == []
 

@@ -94,7 +94,7 @@ def test_cells_are_filled_as_far_as_lanes_access_them():
     assert cells.index(max(cells)) == 16 and words == "1 word of a bank, 1 lane"
 
 
-def test_requests_alike_are_not_all_drawn():
+def test_equal_requests_are_not_all_drawn():
     found = Traced("k", (1, 1, 1), (32, 1, 1), (request("x", 4, [0]),) * 9, {"x": 64})
     text = movement.picture("a.b", case((16,), movement.F32).id, found)
     assert text.count('class="load"') == movement.ALIKE and "and 6 more" in text

@@ -91,7 +91,7 @@ def test_draws_follow_the_probabilities_and_the_seed():
     assert torch.allclose(cold, p**2 / (p**2).sum(), atol=0.02)
 
 
-def test_a_row_ends_with_its_end_and_the_others_go_on():
+def test_a_row_stops_at_its_end_token_and_the_others_continue():
     model = models.build("gpt2-tiny")
     free = list(zip(*generate.tokens(model, [[1], [2]], 12), strict=True))
     end = free[0][3]

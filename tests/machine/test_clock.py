@@ -379,7 +379,7 @@ def test_facts_of_this_machine():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a driver")
-def test_no_driver_is_no_reading():
+def test_without_a_driver_nothing_is_read():
     assert nvml.read("GPU-0") is None
 
 

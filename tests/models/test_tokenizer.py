@@ -20,7 +20,7 @@ def of(kind):
 
 
 @pytest.mark.parametrize("kind", ["bytes", "characters", "bpe"])
-def test_text_comes_back_and_so_does_the_tokenizer(kind, tmp_path):
+def test_text_and_tokenizer_survive_a_round_trip(kind, tmp_path):
     made = of(kind)
     tokenizer.save(made, tmp_path)
     again = tokenizer.load(tmp_path)

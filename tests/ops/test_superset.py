@@ -69,14 +69,14 @@ def test_a_team_holds_every_vector_of_a_row_with_few_threads_idle():
     assert _superset.team(1 << 14, 4, _superset.WORDS) is None
 
 
-def test_rows_that_start_differently_far_from_a_boundary_are_refused():
+def test_rows_of_different_alignment_are_refused():
     def rows(stride, align=16):
         return {"x": TensorSpec((4, 33), (stride, 1), torch.float32, align)}
 
     assert _superset.out_of_step(rows(33)) is None
     assert _superset.out_of_step(rows(37)) is None
-    assert "differently far" in str(_superset.out_of_step(rows(34)))
-    assert "off a 16-byte boundary" in str(_superset.out_of_step(rows(33, 4)))
+    assert "aligned differently" in str(_superset.out_of_step(rows(34)))
+    assert "not aligned to 16 bytes" in str(_superset.out_of_step(rows(33, 4)))
 
 
 def test_a_row_touches_one_vector_more_where_it_may_start_anywhere():

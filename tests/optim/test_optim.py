@@ -108,7 +108,7 @@ def test_state_dict_loads_both_ways(options, there_and_back):
     assert theirs["param_groups"][0].keys() <= mine["param_groups"][0].keys()
 
 
-def test_masters_follow_float32_where_bfloat16_would_stand_still():
+def test_float32_masters_make_updates_that_bfloat16_rounds_away():
     p = torch.nn.Parameter(torch.ones(64, device=DEVICE, dtype=torch.bfloat16))
     q = torch.nn.Parameter(torch.ones(64, device=DEVICE))
     mine = kw.optim.AdamW([p], lr=1e-3, master_weights=True)
@@ -235,7 +235,7 @@ def test_an_optimizer_takes_mixed_dtypes_and_complex_parameters():
         torch.testing.assert_close(a, b)
 
 
-def test_a_gradscaler_hands_over_its_scale():
+def test_a_gradscaler_passes_its_scale():
     p, q = (torch.nn.Parameter(torch.ones(6, device=DEVICE)) for _ in range(2))
     mine, theirs = kw.optim.AdamW([p], lr=0.1), torch.optim.AdamW([q], lr=0.1)
     scaler = torch.amp.GradScaler(DEVICE, init_scale=128.0)

@@ -65,7 +65,7 @@ def test_an_entry_is_built_once(cached):
     assert stat.S_IMODE(cached.stat().st_mode) == 0o700
 
 
-def test_put_takes_the_place_of_an_entry(cached):
+def test_put_replaces_an_entry(cached):
     made()
     cache.put("kind", KEY, {"a": b"new"})
     assert cache.read(cache.find("kind", KEY)) == {"a": b"new"} and not left(cached)
@@ -82,7 +82,7 @@ def test_a_build_that_fails_leaves_nothing(cached):
     assert not left(cached) and made() == FILES
 
 
-def test_a_key_knows_where_a_part_ends():
+def test_parts_of_a_key_are_separated():
     assert cache.key(["ab", "c"]) != cache.key(["a", "bc"])
 
 
@@ -227,7 +227,7 @@ def python(code, *arguments, **environment):
 # --- several processes -------------------------------------------------------------------------
 
 
-def test_one_builds_and_the_others_wait(cached):
+def test_one_process_builds_and_the_others_wait(cached):
     built, begun = Counter(), threading.Event()
 
     def build(work):
@@ -275,7 +275,7 @@ def killed(cached):
     return kill
 
 
-def test_a_killed_build_holds_nobody_up(cached, killed):
+def test_a_killed_build_blocks_no_other_process(cached, killed):
     killed(KEY)
     built = Counter()
     assert made(built=built) == FILES and built["times"] == 1

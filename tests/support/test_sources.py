@@ -133,13 +133,13 @@ def test_a_changed_token_is_seen(toy, name, old, new):
         ("toy/tables.py", "'sign'", "'none'"),
     ],
 )
-def test_texts_for_people_and_other_definitions_do_not_count(toy, name, old, new):
+def test_docstrings_and_other_definitions_are_not_hashed(toy, name, old, new):
     before = reached(toy)
     edited(toy, name, old, new)
     assert reached(toy) == before
 
 
-def test_a_name_that_a_module_answers_leads_to_what_answers_it(toy):
+def test_a_name_of_a_module_getattr_leads_to_that_function(toy):
     found = reached(toy, ("toy.lazy", ("anything",)))
     assert {name for _, name in found} == {"__getattr__", "made"}
 
@@ -167,10 +167,10 @@ def test_the_name_of_a_package_does_not_count(toy):
     ("code", "what"),
     [
         ("from .shape import *\n\ndef f():\n    return rows(1)\n", "from toy.shape import [*]"),
-        ("def f():\n    from .shape import missing\n    return missing\n", "defines no missing"),
+        ("def f():\n    from .shape import missing\n    return missing\n", "not define missing"),
         ("import importlib as i\n\ndef f(x):\n    return i.import_module(x)\n", "i.import_module"),
         ("def f():\n    return globals()['g']\n", "globals: write the name"),
-        ("def g():\n    return 1\n", "defines no f"),
+        ("def g():\n    return 1\n", "does not define f"),
     ],
 )
 def test_what_cannot_be_followed_is_refused(toy, code, what):

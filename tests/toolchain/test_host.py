@@ -289,7 +289,7 @@ def test_an_override_is_taken_and_errors_are_the_same(outside, taken):
         assert str(found.value) == str(wrong.value)
 
 
-def test_the_drivers_error_has_its_words(outside):
+def test_the_drivers_error_is_reported_in_its_words(outside):
     x = randn(4, 64, dtype=torch.bfloat16)
     kw.softmax(x, -1)
     fail = driver.library().fail_next

@@ -43,7 +43,7 @@ def test_it_is_built_once(compiler):
     assert asked() == 1
 
 
-def test_a_refusal_is_kept_and_said(compiler):
+def test_a_failed_build_is_remembered_and_reported(compiler):
     asked = compiler("echo it is too old >&2; exit 1")
     for _ in range(2):
         with pytest.raises(CompileError, match="it is too old"):
@@ -61,7 +61,7 @@ def test_without_a_compiler_calls_stay_in_python(monkeypatch, tmp_path, cached):
     assert host.status() == ("Python and C: no C++ compiler: install g++ or clang++, or set CXX")
 
 
-def test_a_file_that_is_no_module_is_said(compiler, monkeypatch):
+def test_a_file_that_is_not_a_module_is_reported(compiler, monkeypatch):
     compiler(WRITES)
     monkeypatch.setattr(host, "_problem", None)
     monkeypatch.setattr(host, "_build_elsewhere", lambda: None)

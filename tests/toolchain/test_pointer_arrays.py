@@ -67,7 +67,7 @@ def test_description_of_many_dimensions():
 
 
 @pytest.mark.parametrize("name", ["describe", "addresses"])
-def test_what_is_no_tensor_is_an_error(name):
+def test_an_argument_that_is_not_a_tensor_is_an_error(name):
     function = getattr(pointer_arrays.module(), name)
     for wrong in ([torch.zeros(1), 3], 7, [torch.zeros(3).to_sparse()]):
         with pytest.raises((TypeError, RuntimeError, BufferError)):

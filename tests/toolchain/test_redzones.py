@@ -45,7 +45,7 @@ def test_guard_sees_every_wrong_write(dtype):
     assert guard.check() is None  # each allocation is checked once
 
 
-def test_guard_wants_zero_scratch_left_zero():
+def test_guard_reports_scratch_that_is_not_zero_again():
     with redzones.guarded() as guard:
         work = guard.empty("w", TensorSpec.contiguous((4,), torch.int32), CPU, result=False,
                            zero=True)  # fmt: skip
@@ -56,7 +56,7 @@ def test_guard_wants_zero_scratch_left_zero():
 
 
 @no_gpu
-def test_guard_judges_a_rung(monkeypatch):
+def test_guard_finds_a_rungs_wrong_write(monkeypatch):
     ladder, x = dispatch.ladder("softmax"), torch.randn(4, 30)
     with redzones.guarded() as guard:
         run = dispatch.launcher(ladder, {"x": x, "dim": -1}, "triton_row")

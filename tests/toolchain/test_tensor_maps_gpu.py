@@ -67,7 +67,7 @@ def box_cu(tmp_path):
 
 
 @pytest.mark.parametrize(("col", "row"), [(0, 0), (64, 16), (-8, -3)])
-def test_a_box_goes_in_and_out(copied, col, row):
+def test_values_survive_a_round_trip_through_a_box(copied, col, row):
     x = torch.randn(ROWS, COLS, device="cuda").bfloat16()
     run = copied(x, col, row)
     y, raw = run(x, 1.0)

@@ -183,7 +183,7 @@ def test_inspect_compiles_triton_beside_the_interpreter():
     assert "sass" not in found.as_json() and found.as_json(texts=True)["sass"] == found.sass
 
 
-def test_inspect_has_nothing_to_say_about_pytorch():
+def test_inspect_refuses_pytorch_rungs():
     with pytest.raises(ValueError, match=r"softmax\.native is a PyTorch rung"):
         inspect(dispatch.ladder("softmax"), "native")
 
@@ -200,7 +200,7 @@ def test_missing_says_why(backend, device, words):
     assert found is None if words is None else words in found
 
 
-def test_a_long_wait_has_a_word(monkeypatch, capfd):
+def test_a_long_wait_is_announced(monkeypatch, capfd):
     monkeypatch.setattr(progress, "PATIENCE", 0.01)
     with progress.waiting("compiling k for sm_90a"):
         threading.Event().wait(0.1)

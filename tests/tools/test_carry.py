@@ -151,7 +151,7 @@ def test_a_pytorch_rung_is_the_same_where_its_parts_are(then):
     carry.proof._packages.cache_clear()
 
 
-def test_tuned_tables_of_the_rung_as_it_was_are_of_it_as_it_is(then, tmp_path, monkeypatch):
+def test_tuned_tables_of_the_former_source_are_carried(then, tmp_path, monkeypatch):
     mine, theirs = versions()
     present = source_hash(mine.ladder, mine.rung)
     table = tmp_path / "tuned" / "layer_norm.sm_90.json"
@@ -179,7 +179,7 @@ def test_only_what_is_missing_is_taken():
     assert found == replace(of_no_case, hash=present, carried="before")
 
 
-def test_counters_come_over_too():
+def test_counters_are_carried_too():
     mine, _ = versions()
     present = source_hash(mine.ladder, mine.rung)
     old = counters.Counted("layer_norm", "cuda_block", "before", "a case", 0, "k", {"n": 1.0})

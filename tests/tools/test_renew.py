@@ -68,7 +68,7 @@ def test_a_later_run_wins_and_what_is_proven_is_written(tmp_path, shipped):
         {"rung": "peer:liger", "case": "3x4-nope"},
     ],
 )
-def test_what_is_of_other_sources_neither_comes_nor_stays(tmp_path, shipped, changes):
+def test_records_of_other_sources_are_neither_merged_nor_kept(tmp_path, shipped, changes):
     old = {**proof(RUNG.configs[0], "2026-a"), **changes}
     write(shipped, old, proof(RUNG.configs[-1], "2026-a"))
     found = merge.merge([write(tmp_path / "new", old)])
@@ -84,7 +84,7 @@ def test_the_machines_own_limits_are_kept(tmp_path, shipped):
     assert not [p for p in ledger.check(shipped) if p.startswith(f"{H200}/roofs")]
 
 
-def test_what_a_run_writes_whole_comes_as_it_is(tmp_path, shipped):
+def test_documents_that_a_run_writes_whole_are_copied(tmp_path, shipped):
     (tmp_path / "new" / H200).mkdir(parents=True)
     (tmp_path / "new" / H200 / "training.json").write_text("{}")
     assert merge.merge([tmp_path / "new"]) == merge.Merged(taken=1, stale=0, dropped=0)

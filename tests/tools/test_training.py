@@ -184,7 +184,7 @@ def test_a_fault_is_found(fault, data, native):
     assert any(check(data, FAULTS[fault], native, [seed]) for seed in range(TINY.seeds))
 
 
-def test_other_roundings_are_no_fault(data, native):
+def test_other_roundings_are_not_reported_as_faults(data, native):
     """Sums in another order, and results rounded once more or once less, are accepted."""
 
     def softmax(x, dim):
@@ -238,7 +238,7 @@ def test_an_error_beyond_its_budget_is_named():
     assert len(verdict(made((4.1, 3.05), error=float("nan"))).wrong()) == 1
 
 
-def test_a_swap_that_was_none_is_named():
+def test_a_swap_without_effect_is_named():
     assert verdict(made((4.1, 3.05), served={})).wrong() == ["softmax: was never called"]
     by_pytorch = made((4.1, 3.05), served={"softmax": {"native": 4}})
     assert verdict(by_pytorch).wrong() == []
@@ -285,7 +285,7 @@ def test_every_parameter_gets_a_gradient():
     assert [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
-def test_no_token_sees_those_that_follow():
+def test_no_token_depends_on_later_ones():
     torch.manual_seed(0)
     model, tokens = GPT2(SMALL), torch.randint(256, (1, 16))
     later = tokens.clone()

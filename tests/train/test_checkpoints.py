@@ -51,7 +51,7 @@ def test_a_run_that_is_killed_continues_bit_for_bit(whole, tmp_path):
 
 
 @pytest.mark.long
-def test_so_it_does_at_a_hundred_instants(whole, tmp_path):
+def test_a_run_killed_at_a_hundred_instants_continues_bit_for_bit(whole, tmp_path):
     kill_and_continue(whole, tmp_path, 100)
 
 

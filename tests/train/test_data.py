@@ -22,7 +22,7 @@ def own_cache(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("vocabulary, width", [(256, 1), (257, 2), (65536, 2), (65537, 4)])
-def test_a_shard_comes_back(vocabulary, width, tmp_path):
+def test_a_shard_survives_a_round_trip(vocabulary, width, tmp_path):
     tokens = np.random.default_rng(0).integers(vocabulary, size=1000, dtype=np.uint32)
     shards.write(tmp_path / "a.kwtokens", [tokens[:300], tokens[300:]], vocabulary)
     found = shards.read(tmp_path / "a.kwtokens")

@@ -140,7 +140,7 @@ def _named(function: object, package: str) -> Target:
         for name, value in vars(sys.modules[module]).items():
             if value is function:
                 return module, (name,)
-    raise CannotFollow(f"{package}: {function} is bound to no name at the top of a module")
+    raise CannotFollow(f"{package}: {function} is not bound to a name at the top level of a module")
 
 
 @cache

@@ -22,7 +22,7 @@ def written(out: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
     """
     arguments.tensor("out", out)
     if torch.is_grad_enabled() and (out.requires_grad or result.requires_grad):
-        raise RuntimeError("out: gets no gradient; call without out where an argument requires one")
+        raise RuntimeError("out: is not differentiable; call without out if a gradient is required")
     if not torch.can_cast(result.dtype, out.dtype):
         raise TypeError(f"out: is {out.dtype}, which cannot hold a result of {result.dtype}")
     if out.device != result.device:

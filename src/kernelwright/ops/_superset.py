@@ -34,9 +34,9 @@ def out_of_step(rows: Mapping[str, TensorSpec]) -> str | None:
     for name, t in rows.items():
         n_rows, cols, stride = rows_view(t.shape, t.strides)
         if t.align < VECTOR:
-            return f"{name}: its memory starts off a 16-byte boundary"
+            return f"{name}: its memory is not aligned to 16 bytes"
         if n_rows > 1 and (stride - cols) * t.itemsize % VECTOR:
-            return f"{name}: its rows and those of a result start differently far from a boundary"
+            return f"{name}: its rows and those of a result are aligned differently"
     return None
 
 

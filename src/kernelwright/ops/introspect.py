@@ -130,7 +130,7 @@ def explain(name: str, *args: Any, **kwargs: Any) -> dispatch.Explanation:
     """
     call = _operator_call(name, args, kwargs)
     if call is None:
-        raise ValueError(f"{name}: PyTorch answers this call itself; no rung is involved")
+        raise ValueError(f"{name}: PyTorch handles this call itself; no rung is dispatched")
     device = dispatch.device_of(call.named)
     return dispatch.explain(call.ladder, call.named, device, call.rung)
 

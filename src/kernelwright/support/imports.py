@@ -110,7 +110,7 @@ class Packages:
             return (module, "__getattr__"), []
         if module in self._closed or name.startswith("__"):
             return None, []
-        raise CannotFollow(f"{self.file(module)}: defines no {name}")
+        raise CannotFollow(f"{self.file(module)}: does not define {name}")
 
     def _named(self, module: str, name: str) -> Iterator[Target]:
         """The targets that the names in a definition refer to, and the statements of its module

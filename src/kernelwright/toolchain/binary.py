@@ -100,7 +100,7 @@ def sm_limits(arch: str) -> SmLimits:
     """The SM limits of an architecture. Raises ValueError where they are not known."""
     if capability(arch) not in SM_LIMITS:
         known = ", ".join(f"sm_{a}{b}" for a, b in SM_LIMITS)
-        raise ValueError(f"arch: the limits of {arch} are not known; known are {known}")
+        raise ValueError(f"arch: the limits of {arch} are not known; those of {known} are")
     return SM_LIMITS[capability(arch)]
 
 

@@ -61,7 +61,7 @@ class Tensors:
                 f"{nbytes} of {spec.dtype}"
             )
         if spec.align < 16:
-            raise ToolchainError(f"a tensor map of {map.tensor}, which starts off 16 bytes")
+            raise ToolchainError(f"a tensor map of {map.tensor}, which is not aligned to 16 bytes")
         return spec
 
     def _length(self, pointers: Pointers) -> int:

@@ -147,7 +147,7 @@ def function(compiled: Compiled, index: int, shared: int, cluster: int) -> int:
         static = _attribute(handle, _SHARED_SIZE)
         if static + shared > SHARED_WITHOUT_OPT_IN and shared > _shared[handle]:
             allow = lib.cuFuncSetAttribute(handle, _MAX_DYNAMIC_SHARED, shared)
-            check(allow, f"{compiled.name}: {static} + {shared} bytes of shared memory a block")
+            check(allow, f"{compiled.name}: {static} + {shared} bytes of shared memory per block")
             _shared[handle] = shared
         if cluster > PORTABLE_CLUSTER:
             allow = lib.cuFuncSetAttribute(handle, _NON_PORTABLE_CLUSTER, 1)

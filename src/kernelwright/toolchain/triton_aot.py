@@ -105,7 +105,7 @@ def _compiled(source, options: dict, arch: str) -> Compiled:
     facts = made.metadata
     if facts.global_scratch_size:
         raise ToolchainError(
-            f"{name} needs {facts.global_scratch_size} bytes of triton's global scratch a "
+            f"{name} needs {facts.global_scratch_size} bytes of triton's global scratch per "
             "program; tensor descriptors made inside a kernel are not supported"
         )
     return Compiled(

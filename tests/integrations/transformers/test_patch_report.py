@@ -263,7 +263,7 @@ def test_what_is_no_transformers_model():
         kw.patch(model)
 
 
-def test_transformers_is_imported_by_who_uses_it():
+def test_transformers_is_imported_only_when_used():
     code = (
         "import sys, kernelwright as kw, kernelwright.ops\n"
         "from torch import nn\n"

@@ -95,12 +95,12 @@ N, L = randn(2, 2, 16), torch.tensor([3, 7], device=DEVICE)
         ((X, N.half(), N, C, C, L), TypeError, "key: is torch.float16"),
         ((X[0], N, N, C, C, L), ValueError, "query: must have 3"),
         ((X, N, N, C[..., :8], C, L), ValueError, "key_cache: has shape"),
-        ((X[:, :3], N, N, C, C, L), ValueError, "key_cache: 2 heads are no divisor of query's 3"),
+        ((X[:, :3], N, N, C, C, L), ValueError, "key_cache: 2 heads do not divide query's 3"),
         ((X, N, N, C, C[:, :1], L), ValueError, "value_cache: has shape"),
         ((X, N, N[:1], C, C, L), ValueError, "value: has shape"),
         ((X, N, N, C, C, L.int()), TypeError, "cache_seqlens: must be int64"),
         ((X, N, N, C, C, L[:1]), ValueError, "cache_seqlens: has shape"),
-        ((X, N, N.clone().requires_grad_(), C, C, L), ValueError, "value: gets no gradient"),
+        ((X, N, N.clone().requires_grad_(), C, C, L), ValueError, "value: is not differentiable"),
     ],
 )
 def test_errors_name_the_argument(args, error, message):

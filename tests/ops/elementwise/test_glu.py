@@ -58,8 +58,8 @@ def test_tensors_without_gaps_are_one_row():
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        (TensorSpec((8, 36), (80, 1), BF16), "36 elements is no whole number of 16-byte vectors"),
-        (TensorSpec((8, 32), (68, 1), BF16), "gate: rows 68 elements apart"),
+        (TensorSpec((8, 36), (80, 1), BF16), "36 elements is not a multiple of 16 bytes"),
+        (TensorSpec((8, 32), (68, 1), BF16), "gate: a row stride of 68 elements"),
         (TensorSpec((8, 32), (64, 1), BF16, align=8), "gate: its memory starts off a 16-byte"),
     ],
 )
@@ -88,9 +88,9 @@ def test_approximate_is_named():
 
 def test_bias_gelu_names_what_is_wrong():
     x = randn(3, 4)
-    with pytest.raises(ValueError, match=r"bias: shape \(3,\) is not that of a row .* \(3, 4\)"):
+    with pytest.raises(ValueError, match=r"bias: shape \(3,\) is not that of one row .* \(3, 4\)"):
         kw.bias_gelu(x, randn(3))
-    with pytest.raises(ValueError, match=r"bias: shape \(\) is not that of a row .* \(\)"):
+    with pytest.raises(ValueError, match=r"bias: shape \(\) is not that of one row .* \(\)"):
         kw.bias_gelu(randn(), randn())
     with pytest.raises(TypeError, match=r"bias: must be floating point, is torch\.int64"):
         kw.bias_gelu(x, torch.arange(4))
@@ -118,7 +118,7 @@ def test_where_no_table_decides_strips_are_as_they_were_timed(rows, dtype, round
 
 
 @pytest.mark.parametrize("rung", ["triton_rows", "cuda_vec16"])
-def test_the_bias_gradient_is_summed_before_it_is_rounded(rung):
+def test_the_bias_gradient_is_rounded_after_the_sum(rung):
     """512 equal rows: a sum of bfloat16 would stop at 256."""
     x, bias = torch.full((512, 8), 8.0, dtype=BF16), torch.zeros(8, dtype=BF16)
     args = {"gy": torch.ones_like(x), "x": x, "bias": bias, "approximate": "none"}

@@ -106,7 +106,7 @@ def test_a_rung_that_broadcasts_nothing_says_so_and_the_grid_takes_a_row():
     assert "shape (1, 40) is not x's (6, 40)" in heuristics.fits_vec16(H200, **specs)
     assert heuristics.fits_grid2d(H200, **specs) is None
     column = {"x": x, "other": TensorSpec.contiguous((6, 1), torch.float32)}
-    assert "broadcasts nothing" in heuristics.fits_grid2d(H200, **column)
+    assert "does not broadcast" in heuristics.fits_grid2d(H200, **column)
     mixed = {"x": x, "other": TensorSpec.contiguous((6, 40), torch.float16)}
     assert "torch.float16 is not x's torch.float32" in heuristics.fits_vec16(H200, **mixed)
     assert heuristics.order(H200, **specs) == ()
@@ -137,7 +137,7 @@ def test_vectors_of_what_broadcasts(kind, dtype):
         other = torch.cat((other[:, :1], other), 1)[:, 1:]
     found = tiling.broadcast(*(TensorSpec.of(t) for t in (x, other)))
     if kind == "a row for each":  # x's rows have strides in three dimensions
-        assert found == f"x {left} and other {right} repeat each other along more than rows"
+        assert found == f"x {left} and other {right} do not broadcast by rows and columns alone"
         return
     kinds = [a.kind for a in found.operands]
     assert flat is None or kinds[flat] == "kFlat"
@@ -167,19 +167,19 @@ def test_the_gradient_of_a_row_is_summed_on_the_way(rows, cols):
 
 def test_broadcasts_that_vectors_do_not_take_say_why():
     x, row = TensorSpec.contiguous((6, 40), torch.float32), TensorSpec.of(randn(1, 40))
-    assert "nothing broadcasts" in heuristics.fits_broadcast(H200, x, x)
-    assert "nothing broadcasts" in heuristics.fits_broadcast_backward(H200, x, x, x)
+    assert "nothing is broadcast" in heuristics.fits_broadcast(H200, x, x)
+    assert "nothing is broadcast" in heuristics.fits_broadcast_backward(H200, x, x, x)
     off = TensorSpec(x.shape, x.strides, x.dtype, align=4)
-    assert "x: its memory starts off" in heuristics.fits_broadcast(H200, off, row)
+    assert "x: its memory is not aligned" in heuristics.fits_broadcast(H200, off, row)
     apart = TensorSpec((6, 40), (80, 2), torch.float32)
-    assert "x: its elements are 2 apart" in heuristics.fits_broadcast(H200, apart, row)
+    assert "x: its last dimension has a stride of 2" in heuristics.fits_broadcast(H200, apart, row)
     column = TensorSpec.contiguous((6, 1), torch.float32)
-    assert "is not one row for all" in heuristics.fits_broadcast_backward(H200, x, x, column)
+    assert "is not a row of x" in heuristics.fits_broadcast_backward(H200, x, x, column)
     half = TensorSpec.contiguous((1, 40), torch.float16)
     assert "torch.float16 is not x's torch.float32" in heuristics.fits_broadcast(H200, x, half)
     long = TensorSpec.contiguous((2, 2**31), torch.float32)
     element = TensorSpec.contiguous((1, 1), torch.float32)
-    assert "more than 32 bits" in heuristics.fits_broadcast(H200, long, element)
+    assert "exceeds 32-bit indices" in heuristics.fits_broadcast(H200, long, element)
 
 
 def test_a_line_of_the_table_is_an_operator_with_every_rung():

@@ -71,7 +71,7 @@ def test_results_keep_the_order_of_memory():
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_every_form_of_a_table_says_the_same(interleaved):
+def test_every_form_of_a_table_gives_the_same_result(interleaved):
     q, k = randn(2, 4, 5, 16), randn(2, 2, 5, 16, seed=1)
     cos, sin = tables(5, 16, interleaved=interleaved)
     half = slice(0, 16, 2) if interleaved else slice(0, 8)
@@ -129,7 +129,7 @@ def test_computed_angles_are_right_at_every_distance(rung, base):
     assert (y[0, 0].double() - want).abs().max() <= 3 * ulp(torch.tensor(0.99).double(), q.dtype)
 
 
-def test_the_backward_turns_back():
+def test_the_backward_rotates_by_the_opposite_angle():
     q, k = randn(2, 4, 5, 16).requires_grad_(), randn(2, 2, 5, 16, seed=1).requires_grad_()
     cos, sin = tables(5, 16)
     yq, yk = kw.rope(q, k, cos, sin)
@@ -165,16 +165,16 @@ Q, K, COS = (1, 2, 3, 8), (1, 1, 3, 8), (3, 8)
     ("shapes", "kwargs", "error", "message"),
     [
         ((Q, (1, 1, 4, 8), COS, COS), {}, ValueError, "k: "),
-        ((Q[1:], K, COS, COS), {}, ValueError, "q: must have 3 or 4 dimensions"),
+        ((Q[1:], K, COS, COS), {}, ValueError, "q, k: must both have 3 or 4 dimensions"),
         ((Q, K, COS, COS), {"unsqueeze_dim": 0}, ValueError, "unsqueeze_dim: "),
-        ((Q, K, COS, None), {}, ValueError, "cos: give cos and sin, or positions"),
+        ((Q, K, COS, None), {}, ValueError, "cos: pass cos and sin, or positions"),
         ((Q, K, COS, COS), {"rotary_dim": 3}, ValueError, "rotary_dim: must be even"),
         ((Q, K, (3, 10), (3, 10)), {}, ValueError, "rotary_dim: must be even, above 0 and at most"),
         ((Q, K, (4, 8), COS), {}, ValueError, "cos: has shape"),
         ((Q, K, COS, (3, 6)), {}, ValueError, "sin: has shape"),
         ((Q, K, (2, 3, 8), COS), {}, ValueError, "cos: has shape"),
         ((Q, K, (), COS), {}, ValueError, "rotary_dim: "),
-        ((Q, K, COS, COS), {"positions": torch.arange(3)}, ValueError, "positions: give them, or"),
+        ((Q, K, COS, COS), {"positions": torch.arange(3)}, ValueError, "positions: pass either"),
         ((Q, K, None, None), {"positions": torch.arange(4)}, ValueError, "positions: have shape"),
         ((Q, K, None, None), {"positions": torch.ones(3)}, TypeError, "positions: must be int32"),
         ((Q, K, None, None), {"positions": [0, 1, 2]}, TypeError, "positions: must be a tensor"),
@@ -194,5 +194,5 @@ def test_dtypes_and_gradients_that_it_does_not_take_are_named():
         kw.rope(q, k.half(), cos, cos)
     with pytest.raises(TypeError, match="cos: must be floating point"):
         kw.rope(q, k, cos.int(), cos)
-    with pytest.raises(ValueError, match="sin: gets no gradient"):
+    with pytest.raises(ValueError, match="sin: is not differentiable"):
         kw.rope(q, k, cos, cos.clone().requires_grad_())

@@ -42,7 +42,7 @@ def test_dimensions_without_margins_are_merged():
 @pytest.mark.parametrize(
     "amounts", [(1, 2), [0, 0, 3, 0], (-1, 2, 1, -3), (-2, -3), (-5, 0), (), (-6, 8)]
 )
-def test_amounts_that_take_away_and_gradients(amounts):
+def test_negative_padding_and_its_gradient(amounts):
     x = randn(2, 4, 6)
     mine, right = (
         with_gradients(lambda t, f=f: f(t, amounts, value=0.5), [x]) for f in (kw.pad, F.pad)

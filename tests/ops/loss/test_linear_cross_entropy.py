@@ -142,7 +142,7 @@ def test_a_retained_graph_gives_the_same_gradients_again(reduction):
     torch.testing.assert_close(list(last), kept)
 
 
-def test_a_backward_allocates_nothing_and_hands_over_what_the_forward_filled(monkeypatch):
+def test_a_backward_allocates_nothing_and_returns_the_forwards_gradients(monkeypatch):
     """It allocates no zeros for results without a gradient, and copies nothing: each would be as
     large as a gradient, the largest tensor of training."""
     filled, home = [], kw.linear_cross_entropy.__globals__

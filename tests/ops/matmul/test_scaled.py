@@ -123,6 +123,6 @@ def test_what_hopper_does_not_take_is_refused():
 
     assert why() is None and why("cuda_wgmma") is None
     assert "float32" in why("cuda_wgmma", fast=False)
-    assert "block" in why(kind="block", n=2040)
+    assert "rows of b" in why(kind="block", n=2040)
     assert "a: its rows" in why(a=TensorSpec((1000, 1040), (1, 1000), FP8))
-    assert "no multiple of 16 bytes" in why(n=2044)
+    assert "not multiples of 16 bytes" in why(n=2044)

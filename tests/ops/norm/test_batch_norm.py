@@ -44,7 +44,7 @@ def test_running_statistics_alone_and_in_16_bits():
     torch.testing.assert_close(var, found[1].half())
 
 
-def test_an_empty_batch_leaves_running_statistics():
+def test_an_empty_batch_does_not_change_running_statistics():
     (mean, var), w = _running(), randn(3).requires_grad_()
     y = kw.batch_norm(randn(0, 3, 4), mean, var, w, training=True)
     assert y.shape == (0, 3, 4)

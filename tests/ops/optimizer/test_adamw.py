@@ -128,7 +128,7 @@ def test_adamw_refuses_by_name():
     for name in ("grad_scale", "found_inf", "seed"):
         with pytest.raises(ValueError, match=f"{name}: must have one element, has 2"):
             kw.adamw(params, grads, m, v, [], steps, **{name: torch.zeros(2)}, **rest)
-    with pytest.raises(TypeError, match=r"exp_avgs\[0\]: a seed needs bfloat16"):
+    with pytest.raises(TypeError, match=r"exp_avgs\[0\]: is torch.float32, must be bfloat16"):
         kw.adamw(params, grads, m, v, [], steps, seed=torch.zeros(1, dtype=torch.int64), **rest)
     with pytest.raises(ValueError, match="grads: has 3 tensors, params has 4"):
         kw.adamw(params, grads[1:], m, v, [], steps, **rest)

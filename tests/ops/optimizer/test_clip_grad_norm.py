@@ -52,7 +52,7 @@ def test_clipping_by_a_norm_that_is_no_number(rung):
             kw.clip_grad_norm_(mine, 1.0, error_if_nonfinite=True)
 
 
-def test_clipping_what_is_not_there():
+def test_clipping_without_gradients():
     empty = torch.zeros(0, 3, requires_grad=True, device=DEVICE)
     assert kw.clip_grad_norm_([empty], 1.0).item() == 0.0
     assert kw.clip_grad_norm_([], 1.0).item() == 0.0

@@ -18,7 +18,7 @@ def of(rung, x, other):
 @pytest.mark.cover
 @pytest.mark.parametrize("rung", ATOMIC)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_parts_that_cancel_leave_what_is_small(rung, dtype):
+def test_small_remainders_of_cancelling_parts_are_kept(rung, dtype):
     """Five blocks' sums of some thousands add up to 3, which sums in 16 bits would lose."""
     n, block = 5 * 8192, 256 * 8
     at = torch.arange(n, device=DEVICE) // block % 5  # the block that an element belongs to
@@ -33,7 +33,7 @@ def test_parts_that_cancel_leave_what_is_small(rung, dtype):
 @pytest.mark.cover
 @pytest.mark.parametrize("rung", (*ATOMIC, "cuda_last_block"))
 @pytest.mark.parametrize("value", [torch.inf, -torch.inf])
-def test_an_infinity_is_no_nan(rung, value):
+def test_an_infinite_sum_is_not_nan(rung, value):
     x = torch.ones(20_000, device=DEVICE, dtype=torch.bfloat16)
     other = x.clone()
     other[9000] = value

@@ -32,7 +32,7 @@ def test_scalars_and_empty_rows():
 
 
 @pytest.mark.parametrize("shape", [(4,), (4, 5), (2, 3, 4)])
-def test_without_a_dim_it_warns_and_guesses_as_torch_does(shape):
+def test_without_a_dim_it_warns_and_chooses_as_torch_does(shape):
     x = torch.randn(shape)
     with pytest.warns(UserWarning, match="Implicit dimension choice for softmax"):
         y = kw.softmax(x)
@@ -50,7 +50,7 @@ def test_bad_input_is_named():
     assert kw.softmax(torch.zeros(2, 3, dtype=torch.int64), 0, dtype=torch.float32)[0, 0] == 0.5
 
 
-def test_a_contiguous_dim_is_a_row_wherever_it_stands():
+def test_a_contiguous_dim_is_a_row_in_any_position():
     x = torch.randn(4, 6, 5).movedim(-1, 1)
     assert x.stride(1) == 1
     y = kw.softmax(x, 1)

@@ -44,7 +44,7 @@ def test_dtype_is_of_the_result(to):
     [
         (3, IndexError, "dim: 3 is out of range for a tensor of 2 dimensions"),
         ((0, -3), IndexError, "dim: -3 is out of range"),
-        ((1, -1), ValueError, "dim: -1 is named twice"),
+        ((1, -1), ValueError, "dim: -1 appears twice"),
     ],
 )
 def test_bad_dims_are_named(dim, error, words):
@@ -125,7 +125,7 @@ def _chain(x):
 
 
 @pytest.mark.parametrize("mean", [0.0, 1.0])
-def test_the_yardstick_takes_trees_and_rejects_wrong_sums(mean):
+def test_the_error_bound_accepts_trees_and_rejects_wrong_sums(mean):
     x = SUM.inputs(case((64, 8192), torch.float32, dim=(-1,)), "cpu")["x"] + mean
     tree = x
     while tree.shape[-1] > 1:

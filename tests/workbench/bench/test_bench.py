@@ -149,7 +149,7 @@ def test_a_case_that_does_not_fit_memory_is_skipped():
     assert workload.unfit(case((1 << 10,), torch.float32), CPU) is None
 
 
-def test_a_case_too_small_to_leave_a_gpus_cache_is_skipped(monkeypatch):
+def test_a_case_that_fits_in_a_gpus_cache_is_skipped(monkeypatch):
     """Tens of thousands of sets would be drawn and captured for each rung."""
     monkeypatch.setattr(workload, "gpu_of", lambda device: H200)
     monkeypatch.setattr(workload, "gpu_facts", lambda index: SimpleNamespace(memory=1 << 37))
@@ -164,7 +164,7 @@ def test_a_case_too_small_to_leave_a_gpus_cache_is_skipped(monkeypatch):
     ("cold", "roof", "launch", "limit"),
     [(3.0, 2.0, 2.0, "launch"), (100.0, 90.0, 2.0, "bandwidth"), (100.0, 20.0, 2.0, "")],
 )
-def test_what_binds_a_launch(cold, roof, launch, limit):
+def test_what_limits_a_launch(cold, roof, launch, limit):
     assert bound(cold, roof, launch, material_cost(), CPU) == limit
 
 

@@ -90,7 +90,7 @@ def _dissected(kernel):
 
 
 @pytest.mark.parametrize("kernel", COSTS)
-def test_an_access_costs_what_it_costs_a_warp(patterns, kernel):
+def test_an_access_is_counted_as_a_warp_makes_it(patterns, kernel):
     found = patterns[kernel].accesses
     costs = [
         (a.kind, a.memory, a.requests, a.lanes, a.sectors, a.passes, a.conflicts) for a in found
@@ -100,7 +100,7 @@ def test_an_access_costs_what_it_costs_a_warp(patterns, kernel):
 
 
 @pytest.mark.parametrize("kernel", PARTED)
-def test_lanes_part_where_a_side_of_a_branch_does_something(patterns, kernel):
+def test_lanes_diverge_where_a_branch_has_accesses(patterns, kernel):
     assert sum(b.parted for b in patterns[kernel].branches) == PARTED[kernel]
 
 

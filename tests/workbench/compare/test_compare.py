@@ -70,7 +70,7 @@ def test_samples_are_judged_as_b_against_a():
     assert compare.judged(a, [x * 1.2 for x in a], a, clock_spread=0.5)["verdict"] == "ambiguous"
 
 
-def test_a_control_that_wavers_says_nothing():
+def test_a_noisy_control_gives_no_verdict():
     """A difference of less than twice the noise is "same" only if the noise is small."""
     a = [100.0] * 16
     wild = [84.0 + i % 5 for i in range(16)]
@@ -147,7 +147,7 @@ def test_a_slower_function_is_found_and_so_is_a_faster(kernels, steady):
     assert cells["verdict"] == "slower" and cells["B as fast"] == f"{one.ratio:.3f}x"
 
 
-def test_what_is_not_right_gets_no_time(kernels):
+def test_incorrect_kernels_are_not_timed(kernels):
     found = run("softmax.native", f"{kernels}:rough")
     (one,) = found.rows
     assert found.exit_code == 5 and one.verdict == "wrong" and one.ratio is None
@@ -196,13 +196,13 @@ MISTAKES = {
     "operator": ("sofmax.native", "softmax.native", "there is no operator 'sofmax'"),
     "two operators": ("softmax.native", "gelu.native", "computes gelu"),
     "commit": ("softmax@nowhere", "softmax", "has no such commit"),
-    "half a commit": ("@HEAD", "softmax", "a whole commit is compared with another one"),
+    "half a commit": ("@HEAD", "softmax", "only one of them names an operator"),
     "file": ("softmax.native", "nowhere.py:f", "there is no file nowhere.py"),
 }
 
 
 @pytest.mark.parametrize(("a", "b", "said"), MISTAKES.values(), ids=MISTAKES.keys())
-def test_names_that_stand_for_nothing(a, b, said):
+def test_names_that_refer_to_nothing(a, b, said):
     with pytest.raises((UsageError, UnknownOperator), match=re.escape(said)):
         operands.pairs(a, b, None, ())
 

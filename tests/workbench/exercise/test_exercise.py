@@ -103,7 +103,7 @@ def few(case):
     return plain and case.shape in ((7,), (5, 33), (4, 1000))
 
 
-def test_there_are_enough_of_each_language():
+def test_each_language_has_enough_exercises():
     everything = exercise.exercises()
     backends = [files.source(e).rung.backend for e in everything]
     assert all(backends.count(b) >= 6 for b in ("numba", "triton", "cuda"))
@@ -201,7 +201,7 @@ def test_every_barrier_is_missed(name, which, tmp_path):
 
 
 @pytest.mark.long
-def test_what_a_gpu_forgives_is_judged_without_it(tmp_path, monkeypatch):
+def test_errors_that_a_gpu_hides_are_found_without_one(tmp_path, monkeypatch):
     """A check that finds nothing on a GPU is repeated in the emulator or simulator."""
     name = "sum.cuda_sequential"
     of, path = written(name, tmp_path)
@@ -334,21 +334,21 @@ def test_where_the_learner_stands(tmp_path):
 
 
 @pytest.mark.long
-def test_a_loop_without_an_end_is_ended(tmp_path):
+def test_an_endless_loop_is_stopped(tmp_path):
     of, path = written("gelu.triton_block", tmp_path)
     path.write_text(path.read_text() + "\nwhile True:\n    pass\n")
     found = exercise.check(of.exercise, tmp_path, seconds=8)
     assert found["outcome"] == "error" and "still runs after 8 s" in found["why"]
 
 
-def test_a_process_that_dies_is_an_outcome(tmp_path):
+def test_a_process_that_ends_is_reported_as_an_outcome(tmp_path):
     of, path = written("gelu.triton_block", tmp_path)
     path.write_text(path.read_text() + "\nimport os\nprint('a word', flush=True)\nos.abort()\n")
     found = exercise.check(of.exercise, tmp_path)
     assert found["outcome"] == "error" and "SIGABRT" in found["why"]
 
 
-def test_a_full_disk_is_no_outcome(tmp_path):
+def test_a_full_disk_is_an_error_and_not_an_outcome(tmp_path):
     _, path = written("gelu.triton_block", tmp_path)
     full = "from kernelwright.support.errors import NoSpace\nraise NoSpace('the disk is full')\n"
     path.write_text(path.read_text() + full)
@@ -356,7 +356,7 @@ def test_a_full_disk_is_no_outcome(tmp_path):
         exercise.check(exercise.named("gelu.triton_block"), tmp_path)
 
 
-def test_names_that_are_no_exercise(tmp_path):
+def test_unknown_exercise_names(tmp_path):
     with pytest.raises(UsageError, match=r"did you mean sum\.cuda_sequential"):
         exercise.named("sum.cuda_sequentially")
     with pytest.raises(UsageError, match="there is no folder"):

@@ -48,7 +48,7 @@ def timed(name, box, monkeypatch, sets=4, shape=(32, 768)):
         ("SlowEvents", "clock" if GPU else "nothing replaced"),
     ],
 )
-def test_the_clock_is_the_judges(name, check, box, monkeypatch):
+def test_times_are_taken_by_the_judges_clock(name, check, box, monkeypatch):
     guest, row = timed(name, box, monkeypatch)
     (found, why) = next(iter(guest.objections.values()), (None, ""))
     assert found == check, why

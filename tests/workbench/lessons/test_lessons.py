@@ -39,7 +39,7 @@ def test_pages_are_of_the_current_lessons():
 
 @emulated
 @pytest.mark.parametrize("name", RUN)
-def test_a_page_is_what_a_run_gives(name):
+def test_a_page_has_the_output_of_a_run(name):
     done = run.run(lesson.read(name), timed=False)
     found = (pages.FOLDER / f"{name}.md").read_text(encoding="utf-8")
     if done.measured.versions not in found:

@@ -22,7 +22,7 @@ def test_there_are_sixty_questions_of_six_topics():
     ]  # fmt: skip
 
 
-def test_each_has_one_right_choice_and_no_letter_is_usual():
+def test_each_question_has_one_right_choice_and_letters_are_balanced():
     for of in ITEMS:
         assert of.answer in of.choices and len(set(of.choices)) == len(of.choices) == 4
     letters = [of.letter for of in ITEMS]

@@ -195,7 +195,7 @@ def test_the_ledger_shows_what_machine_code_proves(written):
         ({"config": {"rows": 7}}, "no config {'rows': 7}"),
         ({"outcome": "wrong", "cold": [1.0]}, "has times, but its outcome is wrong"),
         ({"outcome": "fine"}, "'fine' is not an outcome"),
-        ({"run": "s"}, "is of the run s, which is not in runs.jsonl"),
+        ({"run": "s"}, "belongs to the run s, which is not in runs.jsonl"),
         ({"error": {**ERROR, "worst": 5.0}}, "over its budget"),
         ({"error": {**ERROR, "worst": float("nan")}}, "over its budget"),
         ({"budget": None}, "an error without a budget"),
@@ -232,7 +232,7 @@ def test_peers_and_controls_have_no_source_of_ours(written):
     assert not [p for p in ledger.check(written(*lines)) if p.startswith("nvidia-h200/")]
 
 
-def test_what_ships_can_be_read():
+def test_shipped_records_can_be_read():
     assert all(r.outcome in records.OUTCOMES for r in records.load())
 
 

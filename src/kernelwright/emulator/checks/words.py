@@ -146,7 +146,7 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
         text = f"{a} {_does(f.a)} {_bytes(f.bytes)} {_outside(f, call)}"
     elif f.kind == MISALIGNED:
         text = (
-            f"{a} {_does(f.a)} {f.bytes} bytes at once at an address that is no multiple of "
+            f"{a} {_does(f.a)} {f.bytes} bytes at an address that is not a multiple of "
             f"{f.bytes}: {_what(f, call)}"
         )
     elif f.kind == NEVER_WRITTEN:
@@ -165,16 +165,16 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
         )
     elif f.kind == NOT_STARTED:
         text = (
-            f"{a} sends {_what(f, call)}, which may not have started: no barrier of the cluster "
-            "stands before"
+            f"{a} sends {_what(f, call)}, which may not have started: there is no barrier of "
+            "the cluster before this access"
         )
     elif f.kind == MAY_HAVE_ENDED:
         text = (
             f"{a} sends {_what(f, call)}, which may have ended: none of its threads waits for "
-            "what is sent to it"
+            "the data"
             if f.a.kind & SENT
-            else f"{a} {_does(f.a)} {_what(f, call)}, which may have ended: no barrier of the "
-            "cluster stands behind"
+            else f"{a} {_does(f.a)} {_what(f, call)}, which may have ended: there is no barrier "
+            "of the cluster after this access"
         )
     elif f.kind == NOT_WAITED:
         text = (
@@ -193,18 +193,16 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
         )
     elif f.kind == LANES_ENDED:
         who = f"{f.lane} lanes that have" if f.lane > 1 else "one lane that has"
-        text = (
-            f"{WARNING} the mask of {a} names {who} ended without this operation ({b} among them)"
-        )
+        text = f"{WARNING} the mask of {a} names {who} ended without it (for example {b})"
     elif f.kind == AFTER_EXIT:
         who = f"{f.lane} threads" if f.lane > 1 else "one thread"
         text = (
-            f"{WARNING} {a} waits at this barrier, which {who} of its block ended without "
-            f"({b} among them): the condition before it depends on the thread"
+            f"{WARNING} {a} waits at this barrier, but {who} of its block ended without reaching "
+            f"it (for example {b}): the condition before it depends on the thread"
         )
     else:
         mild = f"{WARNING} " if f.offset else ""
-        text = f"{mild}{a} reads lane {f.lane} by a shuffle in which that lane takes no part"
+        text = f"{mild}{a} reads lane {f.lane} by a shuffle that lane {f.lane} does not execute"
     return Finding(
         CHECK_OF[f.kind],
         f"{here}: {text}",
@@ -327,17 +325,17 @@ def _outside(f: RawFinding, call: Call) -> str:
             return f"that start {_bytes(-f.offset)} before {m.name}"
         beyond = f.offset + f.bytes - m.bytes
         if beyond > 0:
-            return f"that end {_bytes(beyond)} behind {m.name}, which has {m.bytes}"
-        return f"between the elements of {m.name}, {_bytes(f.offset)} behind its start"
+            return f"that end {_bytes(beyond)} after {m.name}, which has {_bytes(m.bytes)}"
+        return f"between the elements of {m.name}, {_bytes(f.offset)} after its start"
     if f.region == SHARED:
         if f.offset >= call.static and call.dynamic:
             behind = f.offset - call.static
-            return f"at byte {behind} of dynamic shared memory, which has {call.dynamic}"
+            return f"at byte {behind} of dynamic shared memory, which has {_bytes(call.dynamic)}"
         name, offset = _variable(f, call)
         size = next(
             (n for (at, n), v in call.variables.items() if (at, v) == (f.offset - offset, name)), 0
         )
-        return f"at byte {offset} of the shared variable {name}, which has {size}"
+        return f"at byte {offset} of the shared variable {name}, which has {_bytes(size)}"
     if f.address < 4096:
         return "through a null pointer" + (f", at {f.address:#x}" if f.address else "")
     return f"at {f.address:#x}, which belongs to no argument of {call.kernel}"

@@ -35,7 +35,7 @@ def classes(shape, dtype, target, weight, reduction):
 def not_jagged(input) -> None:
     """Raise NotImplementedError for a nested input: a loss is computed over all tokens."""
     if input.is_nested:
-        raise NotImplementedError("input: is jagged; give values() of the input and of the target")
+        raise NotImplementedError("input: is jagged; pass values() of the input and of the target")
 
 
 def class_weight(weight, classes) -> None:

@@ -43,7 +43,7 @@ def moe_route(
     if logits.ndim != 2:
         raise ValueError(f"logits: has {logits.ndim} dimensions, should have 2")
     if not 1 <= top_k <= logits.shape[1]:
-        raise ValueError(f"top_k: {top_k} of {logits.shape[1]} experts")
+        raise ValueError(f"top_k: must be between 1 and {logits.shape[1]}, is {top_k}")
     wide = torch.promote_types(logits.dtype, torch.float32)
     weights, indices = torch.softmax(logits, -1, dtype=wide).topk(top_k, -1)
     if normalize:
@@ -174,5 +174,5 @@ def _check(input, gate_up, down, weights, indices) -> None:
         low, high = indices.aminmax()
         if low < 0 or high >= gate_up.shape[0]:
             raise ValueError(
-                f"indices: has {int(low)} to {int(high)} of {gate_up.shape[0]} experts"
+                f"indices: has values from {int(low)} to {int(high)} for {gate_up.shape[0]} experts"
             )

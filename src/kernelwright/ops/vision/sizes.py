@@ -34,7 +34,7 @@ def sizes(
     factors = _factors(scale_factor)
     made = [math.floor(n * f) for n, f in zip(hw, factors, strict=True)]
     if min(made) < 1:
-        raise ValueError(f"scale_factor: {scale_factor} leaves no pixels of {tuple(hw)}")
+        raise ValueError(f"scale_factor: {scale_factor} of {tuple(hw)} pixels gives no pixels")
     quotients = [n / m for n, m in zip(hw, made, strict=True)]
     same = all(q == 1 / f for q, f in zip(quotients, factors, strict=True))
     return made, None if same else factors

@@ -100,7 +100,7 @@ def not_in_rows(x: TensorSpec, hw, kernel, stride) -> str | None:
     if stride[0] > FARTHEST:
         return f"stride: more than {FARTHEST}"
     if math.prod(hw) * pixel_stride(x) > MOST:
-        return f"more than {MOST} elements of an image"
+        return f"an image has more than {MOST} elements"
     return _too_many(x, hw)
 
 
@@ -109,7 +109,7 @@ def not_in_blocks(gy: TensorSpec, hw, kernel, stride, padding) -> str | None:
     if max(stride) > FARTHEST:
         return f"stride: more than {FARTHEST}"
     if math.prod(map(_windows_of_block, kernel, stride, padding)) > MOST_WINDOWS:
-        return f"more than {MOST_WINDOWS} windows hold pixels of a block"
+        return f"a pixel block is part of more than {MOST_WINDOWS} windows"
     return _too_many(gy, hw)
 
 
@@ -161,7 +161,7 @@ def not_in_columns(t: TensorSpec, hw, out, kernel, stride, padding) -> str | Non
     if stride[0] > FARTHEST:
         return f"stride: more than {FARTHEST}"
     if not side_by_side(t, hw, out, kernel, stride, padding):
-        return "no planes of whole vectors"
+        return "its planes cannot be read as whole vectors"
     if math.prod(hw) > MOST:
-        return f"more than {MOST} pixels of an image"
+        return f"an image has more than {MOST} pixels"
     return _too_many(t, hw)

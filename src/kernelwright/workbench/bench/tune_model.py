@@ -104,7 +104,7 @@ class Tuning:
         timed = sum(x.gain is not None for x in self.lines)
         head = (
             f"{timed} of {len(self.lines)} distinct calls timed in {self.seconds:.0f} s, "
-            f"{self.saved_us:.0f} us less of {sum(x.us for x in self.lines):.0f} us per step"
+            f"{self.saved_us:.0f} us saved of {sum(x.us for x in self.lines):.0f} us per step"
         )
         return "\n".join((head, *map(_text, self.lines)))
 
@@ -148,7 +148,7 @@ def tune(
     Raises:
         NoGpu: there is no GPU here.
         TypeError: model is not a torch.nn.Module.
-        ValueError: seconds is not positive, or the model makes no call of an operator on a GPU.
+        ValueError: seconds is not positive, or the model calls no operator on a GPU.
         NotTuned: a CUDA graph is being captured, or the cache folder cannot be written to.
     """
     start = time.monotonic()
@@ -165,7 +165,7 @@ def tune(
     progress("running two steps of the model")
     calls = [c for c in recorded(model, example_inputs) if c.device.type == "cuda"]
     if not calls:
-        raise ValueError("model: makes no call of an operator on a GPU; kw.patch it first?")
+        raise ValueError("model: calls no operator of ours on a GPU; use kw.patch(model) first")
     lines, tables = tuned(calls, start + seconds, progress)
     return Tuning(tuple(lines), tuple(tables), time.monotonic() - start)
 

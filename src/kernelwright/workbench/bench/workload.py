@@ -98,7 +98,7 @@ def unfit(case: Case, device: torch.device, operator: Operator | None = None) ->
         given, nbytes = sum(t.nbytes for t in tensors(args)), set_bytes(operator, args)
     needed = 64 * given // case.dtype.itemsize
     if needed > memory:
-        return f"needs about {needed >> 30} GiB of the {memory >> 30} GiB here"
+        return f"needs about {needed >> 30} GiB, this machine has {memory >> 30} GiB"
     if gpu and clock.rotations(nbytes, device) > MOST_SETS:
         return f"has {nbytes} bytes: even {MOST_SETS} sets would not exceed the cache"
     return None

@@ -80,9 +80,7 @@ def pairs(a: str, b: str, as_: str | None, ops: Iterable[str]) -> list[tuple[Sid
         names = [x.name for x in named(ops)] if ops else changed(*homes)
         return [(_side(n + _at(a), None), _side(n + _at(b), None)) for n in names]
     if any(whole):
-        raise UsageError(
-            "A B: a whole commit is compared with another one; name an operator on both"
-        )
+        raise UsageError("A B: only one of them names an operator; name one in both or in neither")
     if ops:
         raise UsageError("--op: is for two whole commits, as in: compare @HEAD~3 . --op softmax")
     named_as = as_ or next((n for n in map(_operator, (a, b)) if n), None)

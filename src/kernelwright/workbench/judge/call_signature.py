@@ -44,13 +44,13 @@ def binding(
             if len(needed) > len(names):
                 raise UsageError(
                     f"it needs {len(needed)} arguments ({', '.join(needed)}); "
-                    f"{op.name} gives {len(names)} ({', '.join(names)})"
+                    f"{op.name} passes {len(names)} ({', '.join(names)})"
                 )
     missing = [a for a in op.args if a.name in names and a.name not in taken]
     for a in missing:
         if a.kind in ("Tensor", "Tensor[]"):
             raise UsageError(
-                f"it takes {len(taken)} arguments; {op.name} gives {len(names)} "
+                f"it takes {len(taken)} arguments; {op.name} passes {len(names)} "
                 f"({', '.join(names)}), and {a.name} is a tensor"
             )
     held = {a.name: _usual(subject, a.name) for a in missing}

@@ -166,7 +166,7 @@ class Judging:
         if wrong:
             return replace(verdict, no_times=none)
         if self.autograd:
-            return replace(verdict, no_times="gradients through autograd are not timed: --backward")
+            return replace(verdict, no_times="gradients by autograd are not timed; use --backward")
         if self.device.type != "cuda":
             return replace(verdict, no_times="not timed: timing needs a GPU")
         return self.with_times(verdict, ids)

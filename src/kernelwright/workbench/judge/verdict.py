@@ -246,7 +246,7 @@ class Verdict:
             *found,
             ("deterministic", self._deterministic()),
             ("graph capture", self._capture()),
-            ("leaves memory behind", self._ran("memory flat", "no, over 1,000 calls")),
+            ("leaks memory", self._ran("memory flat", "no, over 1,000 calls")),
             ("stays on its stream", self._ran("current stream", "yes")),
         ]
 

@@ -68,7 +68,7 @@ def _generate(model: str, batch: int, device: torch.device) -> Workload:
     decoder = Decoder(made, batch, Sampling(temperature=0.0), 0, _vocabulary(model), graphed=False)
     prompt = [1] * (made.config.context // 2)
     decoder.begin([prompt] * batch)
-    return Workload(f"a token of {model} for {batch} rows, {len(prompt)} before it", decoder.step)
+    return Workload(f"a token of {model}, {batch} rows, after {len(prompt)} others", decoder.step)
 
 
 def _operator(name: str, device: torch.device) -> Workload:

@@ -207,7 +207,7 @@ def _of_lines(root: Path) -> Iterator[str]:
     runs = {r["run"] for path in root.glob("*/runs.jsonl") for _, r in data.lines(path)}
     for where, line in _lines(root):
         if line["run"] not in runs:
-            yield f"{where}: is of the run {line['run']}, which is not in runs.jsonl"
+            yield f"{where}: belongs to the run {line['run']}, which is not in runs.jsonl"
         outcome, error, budget = line["outcome"], line.get("error"), line.get("budget")
         if outcome not in records.OUTCOMES:
             yield f"{where}: {outcome!r} is not an outcome"
@@ -243,7 +243,7 @@ def of_line(lad: Ladder, line: Line) -> Iterator[str]:
         return
     rung = lad.rung(line["rung"])
     if line.get("hash") != source_hash(lad, rung):
-        yield f"is of another source of {lad.name}.{rung.name} than the current one"
+        yield f"is for another source of {lad.name}.{rung.name} than the current one"
     if not watched and line.get("config", {}) not in rung.configs:
         yield f"{lad.name}.{rung.name} has no config {line.get('config', {})}"
 

@@ -60,7 +60,7 @@ def merge(folders: Iterable[Path], root: Path | None = None) -> Merged:
                         stale += 1
                     else:
                         if line["run"] not in environments:
-                            why = f"is of the run {line['run']}, which is not in runs.jsonl"
+                            why = f"belongs to the run {line['run']}, which is not in runs.jsonl"
                             raise data.Damaged(path, number, why)
                         by_run[line["run"]].append(records.read(line))
                         taken += 1

@@ -144,7 +144,7 @@ def results_apart(trial: Trial) -> str | None:
         trial.operator.results, before, first.reread(), second.outputs, second.storages, strict=True
     ):
         if not same_bits(a, now):
-            return f"{name} of a call changed with the next call"
+            return f"{name} of a call was changed by the next call"
         if b.numel() and at in taken:
             return f"{name} shares memory with an argument or with the result of another call"
     return None
@@ -200,7 +200,7 @@ def no_thread_left(trial: Trial) -> str | None:
     fenced = trial.fence()
     trial.run(fenced)  # compiles; a progress line has a thread
     left = trial.place.threads_left(fenced)
-    return f"left a thread behind: {left[0]}" if left else None
+    return f"left a thread running: {left[0]}" if left else None
 
 
 def current_stream(trial: Trial) -> str | None:

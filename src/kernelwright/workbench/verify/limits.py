@@ -37,7 +37,7 @@ def _asked(step: Launch, gpu: Gpu, tensors: build.Tensors | None) -> Iterator[tu
         yield "blocks", blocks, limit
     cluster = getattr(step.kernel, "cluster", 1)
     yield "blocks of a cluster", cluster, CLUSTER if gpu.capability >= (9, 0) else 1
-    yield "blocks besides whole clusters", step.grid[0] % cluster, 0
+    yield "blocks beyond whole clusters", step.grid[0] % cluster, 0
     threads, shared = step.block[0] * step.block[1] * step.block[2], step.shared
     if tensors is not None and not isinstance(step.kernel, NumbaKernel):
         compiled = build.compile(step, tensors, gpu.arch)

@@ -82,7 +82,7 @@ def attention_with_kv_cache(
         if t.dtype != query.dtype:
             raise TypeError(f"{name}: is {t.dtype}, query is {query.dtype}")
         if t.requires_grad and torch.is_grad_enabled():
-            raise ValueError(f"{name}: gets no gradient; call within torch.no_grad()")
+            raise ValueError(f"{name}: is not differentiable; call within torch.no_grad()")
     if query.ndim != 3:
         raise ValueError(f"query: must have 3 dimensions, has {query.ndim}")
     b, h, d = query.shape
@@ -92,7 +92,7 @@ def attention_with_kv_cache(
         )
     g = key_cache.shape[1]
     if g == 0 or h % g:
-        raise ValueError(f"key_cache: {g} heads are no divisor of query's {h}")
+        raise ValueError(f"key_cache: {g} heads do not divide query's {h}")
     if value_cache.shape != key_cache.shape:
         raise ValueError(
             f"value_cache: has shape {tuple(value_cache.shape)}, key_cache {tuple(key_cache.shape)}"

@@ -53,10 +53,10 @@ def fits_triton(gpu, q, k, v, g, state, want_final, scale, gy=None, gfinal=None)
     if max(d, dv) > WIDEST:
         return f"a head of {max(d, dv)} elements is wider than {WIDEST}"
     if q.shape[2] > MOST:
-        return f"{q.shape[2]} tokens leave no room in an int32"
+        return f"{q.shape[2]} tokens exceed 32-bit indices"
     heads = q.shape[0] * q.shape[1]
     blocks = heads * max(cdiv(q.shape[2], 32), cdiv(d, 16)) * cdiv(dv, 16)
-    return f"{blocks} blocks are more than a grid has" if blocks > MOST else None
+    return f"{blocks} blocks exceed the size of a grid" if blocks > MOST else None
 
 
 def fits_recurrent(gpu, q, k, v, g, state, want_final, scale):

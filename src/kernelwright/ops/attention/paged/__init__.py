@@ -98,7 +98,7 @@ def paged_attention(
     if query.ndim != 3:
         raise ValueError(f"query: must have 3 dimensions, has {query.ndim}")
     if query.requires_grad and torch.is_grad_enabled():
-        raise ValueError("query: gets no gradient; call within torch.no_grad()")
+        raise ValueError("query: is not differentiable; call within torch.no_grad()")
     b, h, d = query.shape
     if key_cache.shape[3] != d:
         raise ValueError(f"key_cache: has heads of {key_cache.shape[3]} elements, query of {d}")
@@ -175,5 +175,5 @@ def _check_caches(dtype: torch.dtype, key_cache: torch.Tensor, value_cache: torc
         raise TypeError(f"value_cache: {value_cache.dtype} is not key_cache's {key_cache.dtype}")
     if value_cache.shape[:3] != key_cache.shape[:3]:
         raise ValueError(
-            f"value_cache: {tuple(value_cache.shape)} is not like {tuple(key_cache.shape)}"
+            f"value_cache: has shape {tuple(value_cache.shape)}, key_cache {tuple(key_cache.shape)}"
         )

@@ -125,7 +125,7 @@ def attention_varlen(
             if t.shape != (heads,):
                 raise ValueError(f"{name}: has shape {tuple(t.shape)}, should be ({heads},)")
     if alibi_slopes is not None and alibi_slopes.requires_grad:
-        raise ValueError("alibi_slopes: gets no gradient")
+        raise ValueError("alibi_slopes: is not differentiable")
     if scale is None:
         scale = 1.0 / math.sqrt(query.shape[2]) if query.shape[2] else 1.0
     if scale < 0:
@@ -145,6 +145,6 @@ def _check_ends(cu_q: torch.Tensor, cu_k: torch.Tensor) -> None:
         if t.dtype != torch.int32:
             raise TypeError(f"{name}: must be int32, is {t.dtype}")
         if t.ndim != 1 or t.shape[0] < 1:
-            raise ValueError(f"{name}: must be one dimension of sequences + 1")
+            raise ValueError(f"{name}: must have one dimension, of sequences + 1 elements")
     if cu_q.shape != cu_k.shape:
         raise ValueError(f"cu_seqlens_k: {cu_k.shape[0]} ends, cu_seqlens_q has {cu_q.shape[0]}")

@@ -19,12 +19,12 @@ def fits(gpu, q, k, v, cu_q, cu_k, max_q, max_k, **more):
     if max(q.shape[2], v.shape[2]) > WIDEST:
         return f"a head of {max(q.shape[2], v.shape[2])} elements is wider than {WIDEST}"
     if max(q.shape[0], k.shape[0]) > MOST:
-        return f"{max(q.shape[0], k.shape[0])} tokens leave no room in an int32"
+        return f"{max(q.shape[0], k.shape[0])} tokens exceed 32-bit indices"
     for name, t in (("cu_q", cu_q), ("cu_k", cu_k)):
         if t.shape[0] > 1 and t.stride(0) != 1:
             return f"{name}: not contiguous"
     blocks = (cu_q.shape[0] - 1) * q.shape[1] * cdiv(max(max_q, max_k), 16)
-    return f"{blocks} blocks are more than a grid has" if blocks > MOST else None
+    return f"{blocks} blocks exceed the size of a grid" if blocks > MOST else None
 
 
 def order(gpu, **args):

@@ -66,7 +66,7 @@ def bias_gelu(input: torch.Tensor, bias: torch.Tensor, approximate: str = "none"
     arguments.floating("bias", bias)
     if bias.shape != input.shape[-1:] or not input.ndim:
         raise ValueError(
-            f"bias: shape {tuple(bias.shape)} is not that of a row of input's {tuple(input.shape)}"
+            f"bias: shape {tuple(bias.shape)} is not that of one row of input {tuple(input.shape)}"
         )
     if approximate not in ("none", "tanh"):
         raise ValueError(f'approximate: must be "none" or "tanh", is {approximate!r}')

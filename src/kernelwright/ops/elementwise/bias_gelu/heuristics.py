@@ -33,19 +33,19 @@ def fits_vec16(gpu, bias, approximate, **tensors):
     x = tensors["x"]
     width = 16 // x.itemsize
     if x.shape[-1] >= 2**31:
-        return f"a row of {x.shape[-1]} elements has an index of more than 32 bits"
+        return f"a row of {x.shape[-1]} elements exceeds 32-bit indices"
     if x.shape[-1] % width:
-        return f"a row of {x.shape[-1]} elements is no whole number of 16-byte vectors"
+        return f"a row of {x.shape[-1]} elements is not a multiple of 16 bytes"
     for name, t in tensors.items():
         if rows_of(t)[2] % width:
-            return f"{name}: rows {rows_of(t)[2]} elements apart begin off a 16-byte boundary"
+            return f"{name}: a row stride of {rows_of(t)[2]} elements is not a multiple of 16 bytes"
     return off_boundary({**tensors, "bias": bias}) or fits(gpu, bias, approximate, **tensors)
 
 
 def fits_strips(gpu, x, **rest):
     rows = rows_of(x)[0]
     if rows >= 2**31:
-        return f"{rows} rows have numbers of more than 32 bits"
+        return f"{rows} rows exceed 32-bit indices"
     return fits_vec16(gpu, x=x, **rest)
 
 

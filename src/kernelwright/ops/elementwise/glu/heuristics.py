@@ -25,7 +25,7 @@ def fits_rows(gpu, approximate=None, **tensors):
     rows, cols, _ = rows_of(tensors.values())
     programs = rows * cdiv(cols, ROWS_CONFIGS[-1]["block"])
     if programs >= 2**31:
-        return f"{programs} tiles are more than a grid has programs"
+        return f"{programs} tiles are more than the programs of a grid"
     return fits(gpu, **tensors)
 
 
@@ -39,12 +39,12 @@ def fits_rows16(gpu, approximate=None, **tensors):
     _, cols, strides = rows_of(tensors.values())
     width = 16 // tensors["gate"].itemsize
     if cols >= 2**31:
-        return f"a row of {cols} elements has an index of more than 32 bits"
+        return f"a row of {cols} elements exceeds 32-bit indices"
     if cols % width:
-        return f"a row of {cols} elements is no whole number of 16-byte vectors"
+        return f"a row of {cols} elements is not a multiple of 16 bytes"
     for name, stride in zip(tensors, strides, strict=True):
         if stride % width:
-            return f"{name}: rows {stride} elements apart begin off a 16-byte boundary"
+            return f"{name}: a row stride of {stride} elements is not a multiple of 16 bytes"
     return off_boundary(tensors) or fits(gpu, **tensors)
 
 

@@ -13,7 +13,7 @@ def _function(approximate):
 
         return LigerSiLUMulFunction
     if approximate == "none":
-        raise NotImplementedError("Liger's geglu is by tanh only")
+        raise NotImplementedError("Liger's geglu has the tanh approximation only")
     from liger_kernel.ops.geglu import LigerGELUMulFunction
 
     return LigerGELUMulFunction

@@ -30,14 +30,14 @@ def fits_flat(gpu, **tensors):
     first, shape = next((n, t.shape) for n, t in tensors.items())
     for name, t in tensors.items():
         if t.shape != shape:
-            return f"{name}: shape {t.shape} is not {first}'s {shape}, and it broadcasts nothing"
+            return f"{name}: shape {t.shape} is not {first}'s {shape}; the rung does not broadcast"
     return fits_dtype(gpu, **tensors)
 
 
 def fits_vec16(gpu, **tensors):
     for name, t in tensors.items():
         if t.align < 16:
-            return f"{name}: its memory starts off a 16-byte boundary"
+            return f"{name}: its memory is not aligned to 16 bytes"
     return fits_flat(gpu, **tensors)
 
 
@@ -59,17 +59,17 @@ def fits_broadcast(gpu, x, other):
         return found
     for name, t, along in zip(("x", "other"), (x, other), found.operands, strict=True):
         if along.kind == "kFlat" and t.align < 16:
-            return f"{name}: its memory starts off a 16-byte boundary"
+            return f"{name}: its memory is not aligned to 16 bytes"
     return fits_dtype(gpu, x=x, other=other)
 
 
 def fits_broadcast_backward(gpu, gy, x, other):
     if x.shape == other.shape:
-        return "x and other have one shape: nothing broadcasts"
+        return "x and other have the same shape: nothing is broadcast"
     if not is_row(x, other) or not gy.is_contiguous():
-        return f"other {other.shape} is not one row for all of x {x.shape}, or gy not contiguous"
+        return f"other {other.shape} is not a row of x {x.shape}, or gy is not contiguous"
     if x.shape[-1] >= 2**31:
-        return f"a row of {x.shape[-1]} elements has an index of more than 32 bits"
+        return f"a row of {x.shape[-1]} elements exceeds 32-bit indices"
     return fits_dtype(gpu, gy=gy, x=x, other=other)
 
 

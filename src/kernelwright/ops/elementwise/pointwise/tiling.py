@@ -29,17 +29,17 @@ class Broadcast:
 def broadcast(x, other) -> Broadcast | str:
     """The Broadcast of two specs, or why kernels do not support it."""
     if x.shape == other.shape:
-        return "x and other have one shape: nothing broadcasts"
+        return "x and other have the same shape: nothing is broadcast"
     dims = _merged(x, other)
     if len(dims) > 2:
-        return f"x {x.shape} and other {other.shape} repeat each other along more than rows"
+        return f"x {x.shape} and other {other.shape} do not broadcast by rows and columns alone"
     (rows, *by_row), (cols, *by_col) = dims if len(dims) == 2 else [(1, 0, 0), *dims]
     if cols >= 2**31:
-        return f"a row of {cols} elements has an index of more than 32 bits"
+        return f"a row of {cols} elements exceeds 32-bit indices"
     operands = []
     for name, down, right in zip(("x", "other"), by_row, by_col, strict=True):
         if right > 1:
-            return f"{name}: its elements are {right} apart"
+            return f"{name}: its last dimension has a stride of {right}"
         flat = right == 1 and (rows == 1 or down == cols)
         operands.append(Along("kFlat" if flat else ("kElement", "kRow")[right], down))
     return Broadcast(rows, cols, tuple(operands))

@@ -63,7 +63,7 @@ def fits_sliced(gpu, weight, indices, num_weights, padding_idx=-1):
     if weight.shape[1] * weight.itemsize < shortest:
         return f"weight: rows of less than {shortest} bytes are too short to slice"
     if weight.shape[1] * weight.itemsize > 65_535 * shortest // 2:
-        return "weight: a row has more slices than a grid has blocks"
+        return "weight: a row has more slices than the blocks of a grid"
     if vector(weight) * weight.itemsize < 16:
         return "weight: its rows are not aligned to 16 bytes"
     return fits(gpu, weight, indices=indices, num_weights=num_weights)
@@ -71,7 +71,7 @@ def fits_sliced(gpu, weight, indices, num_weights, padding_idx=-1):
 
 def fits_sorted(gpu, gy, indices, num_weights, padding_idx=-1):
     if max(num_weights, indices.numel()) >= 2**31 - 1:
-        return "2^31 rows or look-ups"
+        return "2^31 or more rows or lookups"
     return fits(gpu, gy=gy, indices=indices, num_weights=num_weights)
 
 

@@ -18,5 +18,5 @@ SLOTS_CONFIGS = (
 
 def fits_scatter(gpu, weight, indices, num_weights, padding_idx=-1):
     if max(num_weights, indices.numel()) >= 2**31 - 1:
-        return "2^31 rows or look-ups"
+        return "2^31 or more rows or lookups"
     return heuristics.fits(gpu, weight, indices=indices, num_weights=num_weights)

@@ -103,7 +103,7 @@ def rope(
         )  # fmt: skip
         return yq.squeeze(0), yk.squeeze(0)
     if q.ndim != 4 or k.ndim != 4:
-        raise ValueError(f"q: must have 3 or 4 dimensions, as k; they have {q.ndim} and {k.ndim}")
+        raise ValueError(f"q, k: must both have 3 or 4 dimensions, have {q.ndim} and {k.ndim}")
     if unsqueeze_dim not in (1, 2, -3, -2):
         raise ValueError(f"unsqueeze_dim: must be 1 or 2 (-3 or -2), is {unsqueeze_dim}")
     heads_first = unsqueeze_dim in (1, -3)
@@ -112,12 +112,12 @@ def rope(
     batch, _, tokens, dims = q.shape
     if (k.shape[0], *k.shape[2:]) != (batch, tokens, dims):
         raise ValueError(
-            f"k: {tuple(k.shape)} is q's {tuple(q.shape)} (batch, heads, tokens, dimensions) in "
-            "more than the heads"
+            f"k: shape {tuple(k.shape)} differs from q's {tuple(q.shape)} (batch, heads, tokens, "
+            "dimensions) in more than the heads"
         )
     if positions is None:
         if cos is None or sin is None:
-            raise ValueError("cos: give cos and sin, or positions")
+            raise ValueError("cos: pass cos and sin, or positions")
         arguments.floating("cos", cos)
         rotary = (cos.shape or (0,))[-1] if rotary_dim is None else rotary_dim
         _check_rotary_dim(rotary, dims)
@@ -125,7 +125,7 @@ def rope(
         sin = _table("sin", sin, batch, tokens, rotary, interleaved)
     else:
         if cos is not None or sin is not None:
-            raise ValueError("positions: give them, or cos and sin")
+            raise ValueError("positions: pass either positions or cos and sin, not both")
         rotary = dims if rotary_dim is None else rotary_dim
         _check_rotary_dim(rotary, dims)
         positions = _positions(positions, batch, tokens)
@@ -145,13 +145,13 @@ def _table(name, table, batch: int, tokens: int, rotary: int, interleaved: bool)
     """(B, T, rotary / 2): a view of a table."""
     arguments.floating(name, table)
     if table.requires_grad and torch.is_grad_enabled():
-        raise ValueError(f"{name}: gets no gradient here; detach it")
+        raise ValueError(f"{name}: is not differentiable here; detach it")
     width = table.shape[-1] if table.ndim else 0
     fits = table.ndim in (2, 3) and table.shape[-2] == tokens and width in (rotary, rotary // 2)
     if not fits or (table.ndim == 3 and table.shape[0] not in (1, batch)):
         raise ValueError(
             f"{name}: has shape {tuple(table.shape)}, should be ({tokens}, {rotary}) or "
-            f"({tokens}, {rotary // 2}), with {batch} or 1 in front or nothing"
+            f"({tokens}, {rotary // 2}), optionally after a dimension of {batch} or 1"
         )
     if width == rotary:
         table = table[..., ::2] if interleaved else table[..., : rotary // 2]

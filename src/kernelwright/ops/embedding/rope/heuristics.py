@@ -23,7 +23,7 @@ def fits(gpu, **args):
         if name in ("q", "k", "gyq", "gyk") and (why := unsupported_dtype(t.dtype, name)):
             return why
     if x.dtype != y.dtype:
-        return f"heads of {x.dtype} and {y.dtype}"
+        return f"heads of different dtypes: {x.dtype} and {y.dtype}"
     cos, sin = args["cos"], args["sin"]
     for name in ("cos", "sin"):
         if args[name] is not None and (why := unsupported_dtype(args[name].dtype, name)):
@@ -44,7 +44,7 @@ def fits_triton(gpu, **args):
 def fits_vec16(gpu, **args):
     x, y = heads(args)
     if x.shape[-1] % 2:
-        return f"an odd number of dimensions ({x.shape[-1]})"
+        return f"a head has an odd number of dimensions ({x.shape[-1]})"
     for t in (x, y):
         if t.stride(-1) != 1:
             return "the dimensions of a head are not contiguous"

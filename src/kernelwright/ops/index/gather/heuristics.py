@@ -24,13 +24,13 @@ SORTED = ({"block": 256, "unroll": 4, "piece": 64},)
 def _numbers(index):
     if index.dtype not in INTEGERS:
         return f"index: {index.dtype} is not int32 or int64"
-    return None if index.numel() else "index: empty"
+    return None if index.numel() else "index: is empty"
 
 
 def fits(gpu, index, n=None, **tensor):
     ((name, t),) = tensor.items()  # x or gy
     if t.itemsize not in SIZES:
-        return f"{name}: elements of {t.itemsize} bytes"
+        return f"{name}: elements of {t.itemsize} bytes are not supported"
     return _numbers(index)
 
 
@@ -54,7 +54,7 @@ def fits_add(gpu, index, x=None, src=None, gy=None, n=None):
 
 def fits_small(gpu, index, **tensors):
     if index.shape[-2] > FEW:
-        return f"index: a fiber has more than {FEW} numbers"
+        return f"index: has more than {FEW} elements along the dimension"
     return fits_add(gpu, index, **tensors)
 
 

@@ -94,8 +94,8 @@ def index_add(
     index = index.reshape(-1)
     if s.shape != (*x.shape[:dim], index.numel(), *x.shape[dim + 1 :]):
         raise ValueError(
-            f"source: has shape {tuple(source.shape)}, does not fit input {tuple(input.shape)} "
-            f"and {index.numel()} numbers in dimension {dim}"
+            f"source: has shape {tuple(source.shape)}, which does not fit input's "
+            f"{tuple(input.shape)} with {index.numel()} indices in dimension {dim}"
         )
     flat = rows_along(index, x, dim)
     y = _index_add(

@@ -38,7 +38,7 @@ def fits(gpu, index, x, source, alpha=1.0):
 
 def fits_small(gpu, index, x, source, alpha=1.0):
     if index.numel() > FEW:
-        return f"index: more than {FEW} rows are added"
+        return f"index: has more than {FEW} elements"
     return fits(gpu, index, x, source)
 
 

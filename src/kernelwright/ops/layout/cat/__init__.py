@@ -73,7 +73,7 @@ def _joined(tensors: Sequence[torch.Tensor], dim: int) -> tuple[list[torch.Tenso
     for k, x in enumerate(tensors):
         arguments.tensor(f"tensors[{k}]", x)
         if x.ndim == 0:
-            raise ValueError(f"tensors[{k}]: has no dimension along which to join")
+            raise ValueError(f"tensors[{k}]: has no dimensions, cannot be concatenated")
     first = next((x for x in tensors if x.shape != (0,)), tensors[0])
     if not -first.ndim <= dim < first.ndim:
         raise IndexError(f"dim: {dim} is out of range for tensors of {first.ndim} dimensions")

@@ -17,7 +17,7 @@ VEC16 = ({"block": 256, "unroll": 4}, {"block": 256, "unroll": 2})
 
 def fits(gpu, x0, **more):
     if x0.itemsize not in SIZES:
-        return f"x0: elements of {x0.itemsize} bytes"
+        return f"x0: elements of {x0.itemsize} bytes are not supported"
     for name, x in more.items():
         if x is not None and x.dtype != x0.dtype:
             return f"{name}: {x.dtype} is not x0's {x0.dtype}"

@@ -14,7 +14,7 @@ VEC16 = ({"block": 256, "unroll": 4}, {"block": 256, "unroll": 2})
 
 def fits(gpu, x, pad, value=0.0):
     if len(walk(x, tuple(pad))) > MOST:
-        return f"more than {MOST} dimensions that do not merge"
+        return f"more than {MOST} dimensions that cannot be merged"
     return unsupported_dtype(x.dtype, "x")
 
 

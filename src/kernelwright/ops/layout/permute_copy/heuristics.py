@@ -22,13 +22,13 @@ SWIZZLED = ({"block": 128}, {"block": 64})
 
 def _fits(x):
     if x.itemsize not in SIZES:
-        return f"elements of {x.itemsize} bytes"
+        return f"elements of {x.itemsize} bytes are not supported"
     return None
 
 
 def fits_any(gpu, x, dims):
     if len(walk(x, tuple(dims))) > MOST_DIMS:
-        return f"more than {MOST_DIMS} dimensions that do not merge"
+        return f"more than {MOST_DIMS} dimensions that cannot be merged"
     return _fits(x)
 
 
@@ -41,7 +41,7 @@ def fits_rows(gpu, x, dims):
 def fits_tiles(gpu, x, dims):
     t = tiles(x, tuple(dims))
     if t is None:
-        return "no transposed matrices"
+        return "dims does not transpose matrices"
     if _outer(t) > MAX_GRID_Y * MAX_GRID_Y:
         return "too many matrices for a grid"
     return _fits(x)
@@ -53,7 +53,7 @@ def fits_swizzled(gpu, x, dims):
         return reason
     t, width = tiles(x, tuple(dims)), 16 // x.itemsize
     if x.align < 16 or any(s % width for s in _between(t)):
-        return "its vectors of 16 bytes are not aligned"
+        return "its 16-byte vectors are not aligned"
     return None
 
 

@@ -47,7 +47,7 @@ def fits(gpu, x, **others):
         return f"weight: {weight.dtype} is not float32"
     r = rows_of(x)
     blocks = r.rows * max(CLUSTER, cdiv(r.cols, 1024))
-    return f"{blocks} blocks are more than a grid has" if blocks >= 2**31 else None
+    return f"{blocks} blocks exceed the size of a grid" if blocks >= 2**31 else None
 
 
 def fits_block(gpu, x, **others):

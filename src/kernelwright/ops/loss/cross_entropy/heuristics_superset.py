@@ -16,9 +16,9 @@ def fits(gpu, x, **others):
     if reason := heuristics.fits(gpu, x, **others):
         return reason
     if others["smooth"] or others["cap"]:
-        return "label smoothing and soft caps are not computed beside a row"
+        return "label smoothing and soft caps are not supported"
     if x.shape[-1] >= 2**30:
-        return f"a row of {x.shape[-1]} elements has no int for each"
+        return f"a row of {x.shape[-1]} elements exceeds 32-bit indices"
     return out_of_step({"x": x})
 
 

@@ -194,7 +194,9 @@ class _Loss(torch.autograd.Function):
         ctx.save_for_backward(*(gradients if ctx.now else tensors))
 
     @staticmethod
-    @once("linear_cross_entropy: double backward needs all logits; use kw.cross_entropy of them")
+    @once(
+        "linear_cross_entropy: double backward is not supported; use kw.linear and kw.cross_entropy"
+    )
     def backward(ctx, gloss, *_):
         wanted = ctx.needs_input_grad[:3]
         if gloss is None:

@@ -20,9 +20,9 @@ def fits(gpu, x, weight, bias, stride, padding, dilation):
             return f"{name}: is not contiguous"
     (y,) = outputs(x, weight, bias, stride, padding, dilation)
     if 0 in y.shape:
-        return "an empty result launches nothing"
+        return "the result is empty"
     if max(x.shape) >= 2**24 or weight.numel() >= 2**31 or y.numel() >= 2**38:
-        return f"sizes {x.shape} and {weight.shape} are more than 32-bit indices count"
+        return f"sizes {x.shape} and {weight.shape} exceed 32-bit indices"
     return None
 
 
@@ -32,7 +32,7 @@ def fits_implicit(gpu, x, weight, bias, stride, padding, dilation):
     if x.shape[3] % 8 or x.align < 16 or weight.align < 16:
         return "x, weight: channels are not multiples of 16 bytes"
     if cdiv(weight.shape[0], TILE) > 65_535:
-        return f"{weight.shape[0]} output channels are more than a grid of tiles has"
+        return f"{weight.shape[0]} output channels exceed the size of a grid"
     return fits(gpu, x, weight, bias, stride, padding, dilation)
 
 

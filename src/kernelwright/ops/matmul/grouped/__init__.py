@@ -54,7 +54,7 @@ def grouped_swiglu(
     """
     _check(input, weight, offsets)
     if weight.shape[2] % 2:
-        raise ValueError(f"weight: {weight.shape[2]} columns are not a gate and as many values")
+        raise ValueError(f"weight: {weight.shape[2]} columns cannot be halved into gate and values")
     return swiglu(input, weight, offsets)
 
 

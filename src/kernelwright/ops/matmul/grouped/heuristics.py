@@ -24,21 +24,21 @@ def fits_mma(gpu, a, b, offsets):
         return "offsets: is not contiguous"
     for name, t in (("a", a), ("b", transposed(b))):
         if t.stride(-1) != 1 and t.shape[-1] > 1:
-            return f"{name}: has no neighbours along k"
+            return f"{name}: is not contiguous along k"
         lines = [s for s, n in zip(t.stride()[:-1], t.shape[:-1], strict=True) if n > 1]
         if t.shape[-1] % 8 or any(s % 8 for s in lines) or t.align < 16:
-            return f"{name}: its lines along k are not multiples of 16 bytes"
+            return f"{name}: its rows along k are not multiples of 16 bytes"
     blocks = cdiv(a.shape[0], TILE) + offsets.shape[0]
     if blocks > 65_535:
-        return f"{blocks} rows of tiles are more than a grid has"
+        return f"{blocks} rows of tiles exceed the size of a grid"
     return None
 
 
 def fits_swiglu_wgmma(gpu, a, b, offsets):
     if transposed(b).stride(-1) != 1:
-        return "b: has no neighbours along k"
+        return "b: is not contiguous along k"
     if b.shape[2] % 16:
-        return f"rows of {b.shape[2] // 2} results are no multiple of 16 bytes"
+        return f"rows of {b.shape[2] // 2} results are not multiples of 16 bytes"
     return fits_wgmma(gpu, a, b, offsets)
 
 
@@ -50,15 +50,15 @@ def fits_wgmma(gpu, a, b, offsets):
     if offsets.shape[0] > MOST_GROUPS or not offsets.is_contiguous():
         return f"offsets: is not contiguous, or has more than {MOST_GROUPS} elements"
     if b.shape[2] % 8:
-        return f"rows of {b.shape[2]} results are no multiple of 16 bytes"
+        return f"rows of {b.shape[2]} results are not multiples of 16 bytes"
     for name, t in (("a", a), ("b", transposed(b))):
-        found = matrix(name, t) if t.align >= 16 else f"{name}: starts off a 16-byte boundary"
+        found = matrix(name, t) if t.align >= 16 else f"{name}: is not aligned to 16 bytes"
         if isinstance(found, str):
             return found
         if name == "a" and not found.k_major:
-            return "a: has no neighbours along k"
+            return "a: is not contiguous along k"
         if name == "b" and b.shape[0] > 1 and not found.batched:
-            return "b: is one matrix for all groups"
+            return "b: has stride 0 between groups"
     return None
 
 

@@ -168,7 +168,7 @@ def read_gptq(
     if g_idx is not None:
         in_order = torch.arange(k, device=g_idx.device) // GROUP
         if g_idx.shape != in_order.shape or not bool((g_idx == in_order).all()):
-            raise ValueError("g_idx: groups are not 128 neighbours in order (desc_act)")
+            raise ValueError("g_idx: groups are not 128 consecutive rows in order (desc_act)")
     v = _unpacked(qweight.t(), bits).flatten(1)
     zeros = _unpacked(qzeros, bits).reshape(groups, -1) + 1 & 2**bits - 1
     return _made(v, zeros, scales, bits)

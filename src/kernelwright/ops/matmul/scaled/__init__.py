@@ -128,7 +128,7 @@ def quantize_fp8(input: torch.Tensor, per: str = "tensor") -> tuple[torch.Tensor
     m, k = input.shape
     sizes = {"tensor": (m, k), "row": (1, k), "block": (1, BLOCK), "tile": (BLOCK, BLOCK)}
     if per not in sizes:
-        raise ValueError(f"per: {per!r} is none of {', '.join(sizes)}")
+        raise ValueError(f"per: {per!r} is not one of {', '.join(sizes)}")
     high, wide = (max(s, 1) for s in sizes[per])
     down, across = -(-m // high), -(-k // wide)
     down, across = max(down, int(per == "tensor")), max(across, int(per in KINDS[:2]))

@@ -26,13 +26,13 @@ PROMOTED_CONFIGS = (
 
 def fits_fast(gpu, a, b, scale_a, scale_b, kind, fast):
     if not fast or kind == "block":
-        return "sums are to be added in float32"
+        return "accumulation in float32 is required"
     return _fits(gpu, a, b, scale_a, scale_b)
 
 
 def fits_promoted(gpu, a, b, scale_a, scale_b, kind, fast):
     if kind == "block" and b.shape[0] % BLOCK:
-        return f"{b.shape[0]} rows of b are no multiple of a block of {BLOCK}"
+        return f"{b.shape[0]} rows of b are not a multiple of {BLOCK}"
     return _fits(gpu, a, b, scale_a, scale_b)
 
 
@@ -40,7 +40,7 @@ def _fits(gpu, a, b, scale_a, scale_b) -> str | None:
     if gpu.capability != (9, 0):
         return f"compute capability {gpu.capability[0]}.{gpu.capability[1]} has no wgmma"
     if 0 in (*a.shape, *b.shape):
-        return "an empty product launches nothing"
+        return "the product is empty"
     for name, t in (("a", a), ("b", b)):
         if t.dtype != FP8:
             return f"{name}: {t.dtype} is not {FP8}"
@@ -48,12 +48,12 @@ def _fits(gpu, a, b, scale_a, scale_b) -> str | None:
         if t.stride(1) != 1 or line % UNIT or line <= 0 or t.align < UNIT:
             return f"{name}: its rows are not multiples of {UNIT} bytes along k"
         if max(t.shape) > MOST:
-            return f"{name}: a dimension of {max(t.shape)} leaves no room in an int32"
+            return f"{name}: a dimension of {max(t.shape)} exceeds 32-bit indices"
     for name, t in (("scale_a", scale_a), ("scale_b", scale_b)):
         if not t.is_contiguous():
             return f"{name}: is not contiguous"
     if b.shape[0] % 8:
-        return f"rows of {b.shape[0]} results are no multiple of 16 bytes"
+        return f"rows of {b.shape[0]} results are not multiples of 16 bytes"
     tiles = cdiv(a.shape[0], 64) * cdiv(b.shape[0], 128)
     return f"{tiles} tiles do not fit an int32" if tiles > MOST else None
 

@@ -33,9 +33,11 @@ def fits(gpu, total, gy, x):
     if gy.dtype not in DTYPES or x.dtype != gy.dtype or total.dtype != torch.float32:
         return f"{gy.dtype} by {x.dtype} into {total.dtype}: not 16-bit operands into float32"
     if not total.is_contiguous() or total.align < 8 or total.shape[1] % 2:
-        return "total: its rows are not contiguous pairs"
+        return "total: must be contiguous, aligned to 8 bytes and of even width"
     for name, t in (("gy", gy), ("x", x)):
-        found = matrix(name, transposed(t)) if t.align >= 16 else f"{name}: starts off 16 bytes"
+        found = (
+            matrix(name, transposed(t)) if t.align >= 16 else f"{name}: is not aligned to 16 bytes"
+        )
         if isinstance(found, str):
             return found
         if found.k_major:

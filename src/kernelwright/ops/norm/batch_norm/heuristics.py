@@ -43,9 +43,9 @@ def fits_channel(gpu, **args):
         return why
     row = c.channels if c.last else c.length
     if c.steps != [row]:
-        return "rows of x do not lie one after another"
+        return "rows of x are not contiguous"
     n = args["x"].numel() // c.channels
-    return f"a channel of {n} elements: float32 counts to {2**24}" if n > 2**24 else None
+    return f"a channel has {n} elements, more than {2**24}" if n > 2**24 else None
 
 
 def fits_split(gpu, **args):

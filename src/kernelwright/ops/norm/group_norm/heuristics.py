@@ -43,11 +43,11 @@ def unsupported(c: Call, last: bool) -> str | None:
     if 0 in (c.samples, c.channels, c.length):
         return "x has no elements"
     if c.last != last:
-        return f"channels {'last' if c.last else 'first'}: its kernels take the others"
+        return f"channels {'last' if c.last else 'first'} are not supported"
     if not last and any(step != c.length for step in c.steps):
-        return "rows of a channel do not lie one after another"
+        return "rows of a channel are not contiguous"
     if c.sets * CLUSTER >= 2**31 or (not last and c.pieces().items >= 2**31):
-        return f"{c.sets} groups are more than a grid holds, or one more than an int counts"
+        return f"{c.sets} groups exceed a grid, or the elements of one exceed 32-bit indices"
     return None
 
 
@@ -55,7 +55,7 @@ def unsupported_split(c: Call) -> str | None:
     if why := unsupported(c, last=False):
         return why
     if c.pieces().items >= 2**28:
-        return f"{c.pieces().items} pieces of a group are more than an int counts vectors of"
+        return f"{c.pieces().items} pieces of a group exceed 32-bit indices of vectors"
     return None
 
 
@@ -63,7 +63,7 @@ def unsupported_channels_split(gpu, c: Call) -> str | None:
     if why := unsupported(c, last=True):
         return why
     if not all(channels_split_of(gpu, c, config) for config in CHANNELS_SPLIT_CONFIGS):
-        return f"a group of {c.per} channels is more than a block has threads for"
+        return f"a group of {c.per} channels needs more threads than a block has"
     return None
 
 
@@ -91,7 +91,7 @@ def fits_block(gpu, **args):
     if why := unsupported(c, last=False):
         return why
     if c.per * c.length > 2**24:
-        return f"a group of {c.per * c.length} elements: float32 counts to {2**24}"
+        return f"a group has {c.per * c.length} elements, more than {2**24}"
     return None
 
 

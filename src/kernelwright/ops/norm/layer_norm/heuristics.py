@@ -92,7 +92,7 @@ def _fits_rows(c: Call):
     for name in ("residual", "gy", "gh"):
         t = c.args.get(name)
         if t is not None and t.dtype != c.dtype:
-            return f"{name} is {t.dtype}, what is normalised is {c.dtype}"
+            return f"{name} is {t.dtype}, the normalized tensor is {c.dtype}"
     return None
 
 
@@ -121,7 +121,7 @@ def _fits_cuda(shape_of, home):
         if c.weight and c.bias and args["bias"].dtype != args["weight"].dtype:
             return f"bias is {args['bias'].dtype}, weight is {args['weight'].dtype}"
         if c.rows * CLUSTER >= 2**31:
-            return f"{c.rows} rows are more than a grid has blocks"
+            return f"{c.rows} rows are more than the blocks of a grid"
         if shape_of(gpu, c) is None:
             return f"a row of {c.cols} does not fit {home}"
         return None
@@ -159,7 +159,7 @@ def fits_cluster_backward(gpu, **args):
 def _no_clusters(gpu, args):
     cols = _rows_of(args).cols
     if cols < 2 * CLUSTER_COLS:
-        return f"a row of {cols} is shorter than a cluster is worth ({2 * CLUSTER_COLS})"
+        return f"a row of {cols} is too short for a cluster (minimum {2 * CLUSTER_COLS})"
     return no_clusters(gpu)
 
 

@@ -67,7 +67,7 @@ def _off(c: Call) -> str | None:
     args = c.args
     for name in ("weight", "bias"):
         if args.get(name) is not None and args[name].align < 16:
-            return f"{name}: its memory starts off a 16-byte boundary"
+            return f"{name}: its memory is not aligned to 16 bytes"
     return out_of_step({n: args[n] for n in c.read if args.get(n) is not None})
 
 

@@ -56,18 +56,18 @@ def fits_triton(gpu, **args):
 def fits_block(gpu, **args):
     c = Call(args)
     if c.cols % OCTET:
-        return f"a row of {c.cols} elements is no whole number of {OCTET}"
+        return f"a row of {c.cols} elements is not a multiple of {OCTET}"
     if shape(c, BLOCK_CONFIGS[0]) is None:
         return f"a row of {c.cols} does not fit a block's registers"
     for name, stride in zip(c.read, c.strides, strict=True):
         if stride % c.width:
-            return f"{name}: rows {stride} elements apart begin off a 16-byte boundary"
+            return f"{name}: a row stride of {stride} elements is not a multiple of 16 bytes"
     for name in c.parameters:
         dtype = args[name].dtype
         if dtype not in (c.dtype, torch.float32) or dtype != c.parameter_dtype:
-            return f"{name} is {dtype}, neither as the other parameter nor float32 or {c.dtype}"
+            return f"{name} is {dtype}, parameters must be both float32 or both {c.dtype}"
     if c.rows >= 2**31:
-        return f"{c.rows} rows are more than a grid has blocks"
+        return f"{c.rows} rows are more than the blocks of a grid"
     return off_boundary({n: args[n] for n in (*c.read, *c.parameters)}) or _fits(c)
 
 
@@ -78,7 +78,7 @@ def fits_walk(gpu, **args):
     c = Call(args)
     need = STATIC + max(walk_bytes(c, config) for config in WALK_CONFIGS)
     if need > gpu.shared_per_block:
-        return f"a row, weight and bias take {need} bytes of a block's shared memory"
+        return f"a row, weight and bias need {need} bytes of shared memory, too many for a block"
     return _uncounted(c)
 
 

@@ -118,7 +118,7 @@ def adamw(
         for name in ("exp_avgs", "exp_avg_sqs"):
             for k, t in enumerate(lists[name]):
                 if t.dtype is not torch.bfloat16:
-                    raise TypeError(f"{name}[{k}]: a seed needs bfloat16, it is {t.dtype}")
+                    raise TypeError(f"{name}[{k}]: is {t.dtype}, must be bfloat16 with a seed")
     if params:
         step(
             params,

@@ -29,25 +29,25 @@ NUMBERS = ("lr_tensor", "grad_scale", "found_inf")
 def plain(gpu, max_exp_avg_sqs, copies, **others):
     """Requirements of rungs without options: parameters, two moments and numbers only."""
     if max_exp_avg_sqs:
-        return "AMSGrad is native's"
+        return "AMSGrad is not supported"
     if copies or others.get("seed") is not None:
-        return "neither copies nor stochastic rounding"
+        return "copies and stochastic rounding are not supported"
     for name in NUMBERS[1:]:
         if others.get(name) is not None:
-            return f"{name} is not read"
+            return f"{name} is not supported"
     return None
 
 
 def fits_each(gpu, **specs):
     if specs.get("lr_tensor") is not None:
-        return "lr_tensor is not read"
+        return "lr_tensor is not supported"
     return plain(gpu, **specs) or fits(gpu, **specs)
 
 
 def fits(gpu, params, max_exp_avg_sqs, **others):
     """Requirements of kernels over lists: one dtype per list, and the same layout in every list."""
     if max_exp_avg_sqs:
-        return "AMSGrad is native's"
+        return "AMSGrad is not supported"
     lists = {"params": params}
     lists |= {n: others[n] for n in ("grads", "exp_avgs", "exp_avg_sqs", "copies") if others[n]}
     for name, tensors in lists.items():
@@ -59,9 +59,9 @@ def fits(gpu, params, max_exp_avg_sqs, **others):
             if not is_dense(t.shape, t.strides):
                 return f"{name}[{k}] has gaps between its elements"
             if t.shape != p.shape or _steps(t) != _steps(p):
-                return f"{name}[{k}] has other strides than params[{k}]"
+                return f"{name}[{k}] has a shape or strides other than params[{k}]"
     if others["exp_avgs"][0].dtype != others["exp_avg_sqs"][0].dtype:
-        return "exp_avgs and exp_avg_sqs are of different dtypes"
+        return "exp_avgs and exp_avg_sqs have different dtypes"
     for name in NUMBERS:
         number = others.get(name)
         if number is not None and number.dtype != torch.float32:

@@ -21,7 +21,7 @@ ORDERS = ("1.0", "2.0", "inf")
 
 def fits_norm(gpu, tensors, norm_type):
     if norm_type not in ORDERS:
-        return f"norm_type: {norm_type} is none of {', '.join(ORDERS)}"
+        return f"norm_type: {norm_type} is not one of {', '.join(ORDERS)}"
     return _fits("tensors", tensors)
 
 

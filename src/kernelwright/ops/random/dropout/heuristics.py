@@ -72,14 +72,14 @@ def fits_vec16(gpu, **args):
     c = Call(args)
     cols = c.n if c.flat else c.cols
     if cols % OCTET:
-        return f"a row of {cols} elements is no whole number of {OCTET}"
+        return f"a row of {cols} elements is not a multiple of {OCTET}"
     if cols // c.width >= 2**31:
         return f"a row of {cols} elements is 2**31 vectors or more"
     if c.bias and c.main == "gy" and (c.cols % OCTET or c.cols >= 2**31):
-        return f"a row of {c.cols} elements is no whole number, under 2**28, of {OCTET} elements"
+        return f"a row of {c.cols} elements is not a multiple of {OCTET}, or 2**31 or longer"
     for stride in () if c.flat else c.strides:
         if stride % c.width:
-            return f"rows {stride} elements apart begin off a 16-byte boundary"
+            return f"a row stride of {stride} elements is not a multiple of 16 bytes"
     vectors = {name: args.get(name) for name in ("x", "gy", "bias", "residual")}
     return off_boundary(vectors) or fits_octets(gpu, **args)
 

@@ -22,7 +22,7 @@ def fits(gpu, x, **tensors):
 
 def fits_atomics(gpu, x, other):
     if x.dtype == torch.float32:
-        return "x: atomic additions of 16-bit numbers only"
+        return "x: only 16-bit dtypes are supported"
     return fits(gpu, x, other=other)
 
 

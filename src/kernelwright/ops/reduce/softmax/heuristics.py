@@ -64,7 +64,7 @@ def fits_rows(gpu, dim, **tensors):
     if dim != -1:
         return f"dim {dim} is not the last"
     rows = rows_of(*inputs).rows
-    return f"{rows} rows are more than a grid has blocks" if rows * CLUSTER >= 2**31 else None
+    return f"{rows} rows are more than the blocks of a grid" if rows * CLUSTER >= 2**31 else None
 
 
 def fits_numba(gpu, dim, **tensors):
@@ -88,7 +88,7 @@ def fits_columns(gpu, dim, **tensors):
         if why := unsupported_dtype(t.dtype):
             return why
         if dim == -1:
-            return "dim -1 is the last: its elements are neighbours"
+            return "dim is the last dimension"
         if dim < -2 and rows_of(t).strides[0] != t.shape[-1]:
             return "an input has gaps between its rows"
     return None

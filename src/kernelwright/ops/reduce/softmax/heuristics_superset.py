@@ -22,7 +22,7 @@ def fits(gpu, dim, **tensors):
         return reason
     cols = inputs_of(tensors)[0].shape[-1] if inputs_of(tensors)[0].shape else 1
     if cols >= 2**30:
-        return f"a row of {cols} elements has no int for each"
+        return f"a row of {cols} elements exceeds 32-bit indices"
     if team_of(CONFIGS[0], tensors) is None:
         return f"a row of {cols} does not fit a block's registers"
     return None

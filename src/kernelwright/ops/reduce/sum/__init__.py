@@ -180,7 +180,7 @@ def _of_jagged(input, dims, keepdim, dtype):
 def _alias(alias: str, value, name: str, given, default):
     """The value of an argument that is given by its other name."""
     if given is not default:
-        raise TypeError(f"{alias}: is another name of {name}, which is given too")
+        raise TypeError(f"{alias}: is another name of {name}, which is also given")
     return value
 
 
@@ -194,5 +194,5 @@ def _negative(dim: int | Sequence[int], ndim: int) -> tuple[int, ...]:
     dims = sorted(d - span if d >= 0 else d for d in named)
     for d, following in pairwise(dims):
         if d == following:
-            raise ValueError(f"dim: {d} is named twice in {named}")
+            raise ValueError(f"dim: {d} appears twice in {named}")
     return tuple(dims) if ndim else ()

@@ -55,12 +55,12 @@ def _fits(kinds: tuple[str, ...], dtypes=EVERY):
             served = ", ".join(kind(d) for d in dtypes)
             return f"{x.dtype} is not one of {served}"
         if to not in (None, x.dtype) and not (to == torch.float32 and x.dtype in FLOATS):
-            return f"a {to} result of {x.dtype} needs another accumulator"
+            return f"a {to} result of {x.dtype} is not supported"
         r = reduction(x, tuple(dim))
         if r is None:
-            return "the summed, or the kept, dimensions do not merge in memory"
+            return "the summed or the kept dimensions cannot be merged"
         if r.kind not in kinds:
-            return f"it sums {' and '.join(kinds)}, and these are {r.kind}"
+            return f"only sums of {' and '.join(kinds)} are supported, not of {r.kind}"
         return None
 
     return supports

@@ -44,14 +44,14 @@ def fits_rows(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
     smallest = 1024  # elements of the smallest tile, if a row has several tiles
     r = rows_of(x)
     if r.rows * cdiv(r.n, smallest) > MAX_GRID:
-        return f"{x.numel()} elements in {r.rows} rows are more than a grid has blocks for"
+        return f"{x.numel()} elements in {r.rows} rows need more blocks than a grid has"
     return None
 
 
 def fits_plain(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
     """Requirements of the teaching steps: running sums of whole rows."""
     if starts is not None:
-        return "starts: sums of whole rows only"
+        return "starts: segments are not supported"
     return fits_rows(gpu, dim, **tensors)
 
 
@@ -60,12 +60,12 @@ def fits_columns(gpu, dim, starts=None, exclusive=False, reverse=False, **tensor
     if x.dtype not in DTYPES:
         return f"{x.dtype} is not one of {', '.join(map(kind, DTYPES))}"
     if dim == -1:
-        return "dim -1 is the last: its elements are neighbours"
+        return "dim is the last dimension"
     for t in (x, starts):
         if t is not None and dim < -2 and rows_of(t).strides[0] != t.shape[-1]:
             return "an input has gaps between its rows"
     if columns_of(x, dim).outer > MAX_GRID_Y:
-        return f"more than {MAX_GRID_Y} dimensions before the scanned one, multiplied"
+        return f"the dimensions before the scanned one have more than {MAX_GRID_Y} elements"
     return None
 
 

@@ -31,7 +31,7 @@ def fits(gpu, x, bins, low, high):
     if kind(x.dtype) not in CTYPE:
         return f"{x.dtype} is not one of {', '.join(CTYPE)}"
     if bins > MOST:
-        return f"{bins} bins have no 32-bit numbers"
+        return f"{bins} bins exceed 32-bit indices"
     return None
 
 

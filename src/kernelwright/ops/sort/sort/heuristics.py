@@ -34,7 +34,7 @@ def fits_bitonic(gpu, x, descending=False):
     if r.n > LONGEST_BITONIC:
         return f"rows of {r.n} elements do not fit a block's shared memory ({LONGEST_BITONIC})"
     if cdiv(r.rows, network_of(x, BITONIC[0]["block"]).rows) > MAX_GRID:
-        return f"{r.rows} rows are more than a grid has blocks for"
+        return f"{r.rows} rows need more blocks than a grid has"
     return None
 
 
@@ -48,9 +48,9 @@ def fits_tiles(gpu, x, descending=False):
         return why
     r = rows_of(x)
     if r.n > LONGEST:
-        return f"rows of {r.n} elements are too long for 32-bit places"
+        return f"rows of {r.n} elements exceed 32-bit indices"
     if r.rows * cdiv(r.n, min(c["block"] * c["items"] for c in TILES)) > MAX_GRID:
-        return f"{x.numel()} elements in {r.rows} rows are more than a grid has blocks for"
+        return f"{x.numel()} elements in {r.rows} rows need more blocks than a grid has"
     return None
 
 
@@ -58,7 +58,7 @@ def fits_backward(gpu, gvalues, indices):
     if not indices.is_contiguous():
         return "indices: not contiguous"
     if cdiv(gvalues.numel(), THREADS[0]["block"]) > MAX_GRID:
-        return f"{gvalues.numel()} elements are more than a grid has threads for"
+        return f"{gvalues.numel()} elements need more threads than a grid has"
     return unsupported_dtype(gvalues.dtype)
 
 

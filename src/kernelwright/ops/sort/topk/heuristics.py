@@ -27,9 +27,9 @@ def fits(gpu, x, columns, k, largest=True):
     if why := unsupported_dtype(x.dtype):
         return why
     if k > MOST:
-        return f"k: {k} places do not fit a block's shared memory ({MOST})"
+        return f"k: {k} elements do not fit a block's shared memory ({MOST})"
     if columns > LONGEST:
-        return f"rows of {columns} elements are too long for 32-bit places"
+        return f"rows of {columns} elements exceed 32-bit indices"
     return None
 
 
@@ -43,7 +43,7 @@ def fits_warp(gpu, x, columns, k, largest=True):
     if columns > 512:
         return f"rows of {columns} elements do not fit a warp's registers (512)"
     if k > 32:
-        return f"k: {k} places are more than a warp has lanes"
+        return f"k: {k} is more than the lanes of a warp"
     return fits(gpu, x, columns, k)
 
 

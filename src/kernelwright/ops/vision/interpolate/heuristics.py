@@ -32,7 +32,7 @@ def _too_many(tensors, hw, size):
 def fits_columns(gpu, hw, size, corners, given, scale_h, scale_w, **tensors):
     (t,) = tensors.values()
     if t.shape[-1] != 1 or not dense(t):
-        return "no planes of contiguous rows"
+        return "it is channels last, or has gaps between rows"
     return _too_many(tensors, hw, size) or fits(
         gpu, hw, size, corners, given, scale_h, scale_w, **tensors
     )
@@ -49,7 +49,7 @@ def outputs_of_pixel(source: int, size: int, corners: bool) -> int:
 
 def fits_columns_backward(gpu, hw, size, corners, given, scale_h, scale_w, **tensors):
     if given:
-        return "given: the outputs of a pixel are not known"
+        return "given: a scale_factor is not supported"
     if outputs_of_pixel(hw[1], size[1], corners) > WEIGHTS:
         return f"a pixel is part of more than {WEIGHTS} outputs of a row"
     return fits_columns(gpu, hw, size, corners, given, scale_h, scale_w, **tensors)
@@ -58,7 +58,7 @@ def fits_columns_backward(gpu, hw, size, corners, given, scale_h, scale_w, **ten
 def fits_channels(gpu, hw, size, corners, given, scale_h, scale_w, **tensors):
     (t,) = tensors.values()
     if vector(t) * t.itemsize < 16:
-        return "its channels are no vectors of 16 bytes"
+        return "its channels are not 16-byte vectors"
     return _too_many(tensors, hw, size) or fits(
         gpu, hw, size, corners, given, scale_h, scale_w, **tensors
     )

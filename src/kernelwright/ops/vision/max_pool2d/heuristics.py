@@ -24,7 +24,7 @@ def fits(gpu, x, hw, kernel, stride, padding, dilation, ceil, keep):
 
 def fits_rows(gpu, x, hw, kernel, stride, padding, dilation, ceil, keep):
     if max(dilation) > 1:
-        return "dilation: the pixels of a window are apart"
+        return "dilation: more than 1 is not supported"
     return unsupported_dtype(x.dtype, "x") or not_in_rows(x, hw, kernel, stride)
 
 
@@ -34,13 +34,13 @@ def fits_backward(gpu, gy, at, hw, kernel, stride, padding, dilation, ceil, keep
 
 def fits_blocks(gpu, gy, at, hw, kernel, stride, padding, dilation, ceil, keep):
     if max(dilation) > 1:
-        return "dilation: the pixels of a window are apart"
+        return "dilation: more than 1 is not supported"
     return unsupported_dtype(gy.dtype, "gy") or not_in_blocks(gy, hw, kernel, stride, padding)
 
 
 def fits_columns(gpu, x, hw, kernel, stride, padding, dilation, ceil, keep):
     if max(dilation) > 1:
-        return "dilation: the pixels of a window are apart"
+        return "dilation: more than 1 is not supported"
     out = made(hw, kernel, stride, padding, dilation, ceil)
     why = not_in_columns(x, hw, out, kernel, stride, padding)
     return unsupported_dtype(x.dtype, "x") or why
@@ -51,7 +51,7 @@ def fits_columns_backward(gpu, gy, at, hw, kernel, stride, padding, dilation, ce
     if why:
         return why
     if not dense(at) or at.align < 16:
-        return "at: not contiguous, or off a 16-byte boundary"
+        return "at: is not contiguous, or not aligned to 16 bytes"
     return not_in_columns(gy, hw, gy.shape[-3:-1], kernel, stride, padding)
 
 

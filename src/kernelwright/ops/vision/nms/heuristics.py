@@ -14,13 +14,13 @@ BITMASK = ({"block": 1024, "columns": 4}, {"block": 512, "columns": 2})
 
 def fits(gpu, boxes, scores, iou_threshold):
     if boxes.shape[0] > MOST:
-        return f"boxes: more than {MOST}"
+        return f"boxes: has more than {MOST} rows"
     return other_dtype({"boxes": boxes, "scores": scores}, of="boxes")
 
 
 def fits_block(gpu, boxes, scores, iou_threshold):
     if boxes.shape[0] > BLOCK:
-        return f"boxes: more than {BLOCK}"
+        return f"boxes: has more than {BLOCK} rows"
     return fits(gpu, boxes, scores, iou_threshold)
 
 

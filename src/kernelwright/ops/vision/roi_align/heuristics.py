@@ -21,9 +21,9 @@ def fits_shared(gpu, x, rois, size, scale, sampling, aligned):
     if not 0 < sampling <= SAMPLES:
         return f"sampling: not between 1 and {SAMPLES}"
     if max(size) * sampling > POINTS:
-        return f"size: more than {POINTS} points of a region along a dimension"
+        return f"size: a region has more than {POINTS} points along a dimension"
     if math.prod(size) * x.shape[1] * x.shape[4] > MOST // 2:
-        return "too many results of a region for 32-bit numbers"
+        return "the results of a region exceed 32-bit indices"
     return fits(gpu, x, rois, size, scale, sampling, aligned)
 
 

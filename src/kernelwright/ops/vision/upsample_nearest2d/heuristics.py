@@ -42,14 +42,14 @@ def _too_many(tensors, hw, size):
 def fits_columns(gpu, hw, size, given, scale_h, scale_w, **tensors):
     (t,) = tensors.values()
     if t.shape[-1] != 1 or not dense(t):
-        return "no planes of contiguous rows"
+        return "it is channels last, or has gaps between rows"
     return _too_many(tensors, hw, size) or fits(gpu, hw, size, given, scale_h, scale_w, **tensors)
 
 
 def fits_channels(gpu, hw, size, given, scale_h, scale_w, **tensors):
     (t,) = tensors.values()
     if vector(t) * t.itemsize < 16:
-        return "its channels are no vectors of 16 bytes"
+        return "its channels are not 16-byte vectors"
     return _too_many(tensors, hw, size) or fits(gpu, hw, size, given, scale_h, scale_w, **tensors)
 
 
@@ -57,9 +57,9 @@ def fits_integer(gpu, hw, size, given, scale_h, scale_w, **tensors):
     (t,) = tensors.values()
     by, vector = times(hw, size, given), 16 // t.itemsize
     if by < 2 or vector % by:
-        return "it is not enlarged by 2, 4 or 8 alike"
+        return "both dimensions must be enlarged by the same factor, 2, 4 or 8"
     if size[1] % vector or t.align < 16:
-        return "its rows are no vectors of 16 bytes"
+        return "its rows are not 16-byte vectors"
     return fits_columns(gpu, hw, size, given, scale_h, scale_w, **tensors)
 
 
