@@ -31,7 +31,9 @@ _ELEMENTS = {torch.float8_e4m3fn: "E4M3", torch.float8_e5m2: "E5M2", torch.int8:
 def choose(gpu, items: int, tokens: int, cache, d: int):
     """Two small blocks per multiprocessor if there are more items than multiprocessors, few keys in
     total, or narrow heads; one large block otherwise and for 8-bit caches."""
-    if cache.itemsize > 1 and (items > gpu.sms or items * tokens < _FEW_TOKENS or d <= 64):
+    if cache.itemsize == 1:
+        return CONFIGS[1]
+    if items > gpu.sms or d <= 64 or fixed(items) * next_power_of_2(tokens) < _FEW_TOKENS:
         return CONFIGS[0]
     return CONFIGS[1]
 
