@@ -111,7 +111,7 @@ def choose_split(gpu: Gpu, m: int, n: int, k: int, bits: int) -> Config:
     """If configs are nearly equal, small tiles are best for 16-bit weights, large ones for
     integers."""
     first = CONFIGS if bits == 16 else CONFIGS[2:] + CONFIGS[:2]
-    m = fixed(m)
+    m, n, k = fixed(m), fixed(n), fixed(k)
     found = [(c, held_split(gpu, c, m, n, k, bits)) for c in first]
     return _least(gpu, n, k, found, ALIKE[bits])
 

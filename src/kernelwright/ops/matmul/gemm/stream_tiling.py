@@ -122,7 +122,7 @@ def us(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> float:
 
 def choose_config(gpu: Gpu, m: int, n: int, k: int, bits: int) -> Config:
     """The config with the least predicted time."""
-    m = fixed(m)
+    m, n, k = fixed(m), fixed(n), fixed(k)
     return min(CONFIGS, key=lambda c: us(gpu, c, m, n, k, bits))
 
 
