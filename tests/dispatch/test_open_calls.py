@@ -45,8 +45,8 @@ ROWS = (
 #: Planned for each shape, because their sizes are in a struct that is packed during planning.
 CLOSED = {
     "attention_with_kv_cache", "avg_pool2d.backward", "batch_norm", "batch_norm.backward",
-    "batch_norm_backward_elemt", "batch_norm_backward_reduce", "batch_norm_inference", "group_norm",
-    "group_norm.backward", "max_pool2d.backward", "roi_align",
+    "batch_norm_backward_elemt", "batch_norm_backward_reduce", "batch_norm_inference",
+    "batch_norm_stats", "group_norm", "group_norm.backward", "max_pool2d.backward", "roi_align",
 }  # fmt: skip
 #: A mask has eight elements per byte, so its length does not determine the rows.
 PACKED = {"dropout_with_mask.backward", "bias_dropout_add_with_mask.backward"}
