@@ -21,6 +21,9 @@ each_ladder = pytest.mark.parametrize("lad", WITH_PLANS, ids=lambda x: x.name)
 FEW = 2  # cases of each config; most others take the same path through a plan
 
 
+CHANGED = "kernelwright_changed"
+
+
 @cache
 def reached(lad, rung):
     """The Python definitions in a rung's hash, by module and name as they are imported."""
@@ -97,15 +100,15 @@ def test_no_plan_is_made_from_a_closed_module(lad):
 def then(tmp_path_factory):
     """The package under another name, so that its files can be changed to test whether a hash is
     computed from them."""
-    return another.made(tmp_path_factory.mktemp("then"))
+    return another.made(tmp_path_factory.mktemp("then"), CHANGED)
 
 
 def computed(lad, rung):
     """The hash of a rung of the other package, from its current files."""
     proof._packages.cache_clear()
     proof._shared.cache_clear()
-    theirs = sys.modules[f"{another.NAME}.dispatch"].ladder(lad.name)
-    return proof.computed_hash(theirs, theirs.rung(rung.name), another.NAME)
+    theirs = sys.modules[f"{CHANGED}.dispatch"].ladder(lad.name)
+    return proof.computed_hash(theirs, theirs.rung(rung.name), CHANGED)
 
 
 def with_more(path, names):

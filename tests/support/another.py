@@ -10,13 +10,14 @@ import kernelwright
 NAME = "kernelwright_then"
 
 
-def made(folder: Path) -> Path:
-    """Copy the package into a folder and import it; returns its path."""
+def made(folder: Path, name: str = NAME) -> Path:
+    """Copy the package into a folder and import it; returns its path. Tests of one process that
+    change such packages must give them different names."""
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(Path(kernelwright.__file__).parent, folder / NAME, ignore=ignored)
-    for path in (folder / NAME).rglob("*.py"):
-        path.write_text(path.read_text().replace("kernelwright", NAME))
+    shutil.copytree(Path(kernelwright.__file__).parent, folder / name, ignore=ignored)
+    for path in (folder / name).rglob("*.py"):
+        path.write_text(path.read_text().replace("kernelwright", name))
     sys.path.append(str(folder))
-    importlib.import_module(f"{NAME}.ops.every")
+    importlib.import_module(f"{name}.ops.every")
     sys.path.remove(str(folder))
-    return folder / NAME
+    return folder / name

@@ -114,7 +114,9 @@ def adversarial_rows(columns):
 
 
 @pytest.mark.cover
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.long)]
+)
 def test_a_histogram_brackets_thresholds(dtype):
     logits = adversarial_rows(700).to(dtype)
     state = torch.tensor([3, 8], device=DEVICE)
