@@ -5,7 +5,7 @@ tests only a subset, chosen from the code each time and always the same for the 
 
 Rungs on cases (test_ops.py), of which a ladder has hundreds:
 1. Each rung runs a case with its first config.
-2. The second and the last of its further configs each run a different case.
+2. The last of its further configs runs a different case.
 3. Each dtype, each layout, each kind of values and an empty case run on a rung of each backend
    (PyTorch, Triton, CUDA C++) that supports one: on the rung that has the fewest cases so far.
 4. Each shape, and each set of non-tensor arguments, runs on a kernel of ours, if one supports it:
@@ -111,7 +111,7 @@ def _for_itself(ladder: Ladder, rung: Rung) -> Chosen:
     chosen: Chosen = {case: [rung.configs[0]] for case in small[:1]}
     if rung.backend == "inductor":
         return chosen
-    for i, config in enumerate(further(rung)):
+    for i, config in enumerate(further(rung), 1):
         cases = [case for case in _taken(ladder, rung, config) if case.use != "big"]
         if cases:
             chosen.setdefault(cases[i % len(cases)], []).append(config)
@@ -120,7 +120,7 @@ def _for_itself(ladder: Ladder, rung: Rung) -> Chosen:
 
 def further(rung: Rung) -> list[Config]:
     """The configs of 2 of the rule."""
-    return [c for i, c in enumerate(rung.configs) if i in (1, len(rung.configs) - 1) and i > 0]
+    return list(rung.configs[1:][-1:])
 
 
 def _deal(ladder: Ladder, chosen: dict[str, Chosen]) -> None:
