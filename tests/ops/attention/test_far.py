@@ -1,11 +1,13 @@
 """Heads, sequences and pages that are 2^31 elements apart in memory, as in a tensor of more than
-2^31 elements: kernels compute offsets in 64 bits."""
+2^31 elements: kernels compute offsets in 64 bits. On a GPU where there is one, else in the
+emulator."""
 
 import pytest
 import torch
 
 from kernelwright.contract import case
 from kernelwright.dispatch import ladder, launcher
+from support.publics import DEVICE
 
 BF16, FAR = torch.bfloat16, 2**31 + 64
 S = "scaled_dot_product_attention"
@@ -25,7 +27,7 @@ CALLS = (
 @pytest.fixture(scope="module")
 def memory():
     """A page of it that is not touched is never allocated."""
-    return torch.empty(FAR + 2**24, dtype=BF16)
+    return torch.empty(FAR + 2**24, dtype=BF16, device=DEVICE)
 
 
 def apart(t, memory, nth, dim):
@@ -42,7 +44,7 @@ def apart(t, memory, nth, dim):
 )
 def test_offsets_have_64_bits(memory, name, shape, params, dim, moved, rung):
     found = ladder(name)
-    args = found.operator.with_defaults(found.operator.inputs(case(shape, BF16, **params), "cpu"))
+    args = found.operator.with_defaults(found.operator.inputs(case(shape, BF16, **params), DEVICE))
     if "table" in args:
         args["table"].fill_(1)  # the page that is far
     rung = rung if rung.startswith("triton") else f"cuda_{rung}"

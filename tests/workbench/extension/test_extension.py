@@ -88,6 +88,20 @@ def test_cases_are_drawn_and_judged(folder, monkeypatch):
     assert not case.right([first, *results[1:]], args)
 
 
+def test_a_float64_sum_in_another_order_is_right(tmp_path, monkeypatch):
+    """Its terms cancel, so that its error is many roundings of the result."""
+    folder = written("sum.cuda_flagged", tmp_path / "ordered")
+    (folder / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(folder.parent)
+    cases = importlib.import_module("ordered.cases")
+    case = cases.CASES[0]
+    x = torch.randn(2**22, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    args = [torch.cat([x - x.mean(), x.new_ones(1)]), (-1,), None]
+    exact = cases.native(*args)
+    assert case.right(torch.cumsum(args[0], 0)[-1], args)
+    assert not case.right(exact + 1e-3, args)
+
+
 def test_the_gradient_is_registered_where_there_is_one(tmp_path):
     assert (
         "register_autograd"
