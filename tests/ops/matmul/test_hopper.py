@@ -81,6 +81,7 @@ def test_sums_stay_in_registers_and_products_do_not_wait(compiler, rung, config,
     holds(step)
 
 
+@pytest.mark.long
 @pytest.mark.cover
 @pytest.mark.parametrize(("rung", "config", "epilogue"), list(_epilogues()))
 def test_so_they_do_with_an_epilogue(compiler, rung, config, epilogue):

@@ -229,6 +229,7 @@ def test_a_mutant_has_headers_of_its_own():
 SAMPLE = ("sum.cuda_last_warp", "sum.cuda_last_block", "softmax.cuda_block")
 
 
+@pytest.mark.long
 @cpu
 def test_deletions_are_detected_as_the_page_says():
     page = (ROOT / "docs" / "mutations.md").read_text()
