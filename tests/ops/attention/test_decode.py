@@ -1,12 +1,14 @@
 """Decoding over a contiguous cache: step by step it is attention over all tokens; errors."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 import kernelwright as kw
 from kernelwright.contract import H200, TensorSpec
-from kernelwright.dispatch import launcher
+from kernelwright.dispatch import launcher, specs_of
 from kernelwright.ops.attention.decode import LADDER, heuristics
 from support.publics import DEVICE, randn
 
@@ -51,25 +53,57 @@ def test_a_cache_of_every_layer_is_sliced():
     assert torch.equal(kv[1, 0, 1, :, 31], k[1]) and not kv[[0, 2]].any()
 
 
-def test_split_keys_end_with_the_new_token():
+@pytest.mark.parametrize(
+    ("rung", "g", "heads_last"),
+    [
+        ("cuda_split_mma", 1, False),
+        ("cuda_split_bulk", 1, False),
+        ("cuda_split_bulk", 3, False),
+        ("cuda_split_bulk", 2, True),
+    ],
+)
+def test_split_keys_end_with_the_new_token(rung, g, heads_last):
     """Lengths around multiples of a tile; memory behind the ends is NaN, and stays NaN."""
     lengths = torch.tensor([0, 15, 16, 63, 200], device=DEVICE)
-    b, h, g, s, d = 5, 9, 1, 201, 16
+    b, h, s, d = 5, 9 * g, 201, 16
     q, k, v, *caches = (randn(*shape, dtype=torch.bfloat16, seed=i) for i, shape in enumerate(
         ((b, h, d), (b, g, d), (b, g, d), (b, g, s, d), (b, g, s, d))))  # fmt: skip
+    if heads_last:
+        caches = [c.transpose(1, 2).contiguous().transpose(1, 2) for c in caches]
     for i, n in enumerate(lengths):
         for cache in caches:
             cache[i, :, n:] = torch.nan
     args = {"q": q, "k": k, "v": v, "k_cache": caches[0], "v_cache": caches[1],
             "lengths": lengths, "scale": 0.4}  # fmt: skip
     before = [c.clone() for c in caches]
-    y = launcher(LADDER, args, "cuda_split_mma")(*args.values())
+    y = launcher(LADDER, args, rung)(*args.values())
     wide = {n: t.double() if n != "lengths" and n != "scale" else t for n, t in args.items()}
     wide |= {"k_cache": before[0].double(), "v_cache": before[1].double()}
     torch.testing.assert_close(y.double(), LADDER.operator.reference(**wide), rtol=8e-3, atol=4e-3)
     for new, cache, old in zip((k, v), caches, before, strict=True):
         old[torch.arange(b), :, lengths] = new
         assert torch.equal(cache.nan_to_num(7), old.nan_to_num(7))
+
+
+def test_bulk_copies_need_contiguous_rows_or_heads():
+    caches = torch.zeros(2, 2, 2, 8, 16, dtype=torch.bfloat16)
+    q, new = (torch.zeros(2, n, 16, dtype=torch.bfloat16) for n in (4, 2))
+    args = {"q": q, "k": new, "v": new, "lengths": torch.tensor([3, 7]), "scale": 1.0}
+
+    def why(gpu, caches, **more):
+        args_ = {**args, "k_cache": caches[0], "v_cache": caches[1], **more}
+        return heuristics.fits_bulk(gpu, **specs_of(args_))
+
+    assert why(H200, caches) is None
+    assert (
+        why(replace(H200, capability=(8, 0)), caches) == "compute capability 8.0 has no bulk copies"
+    )
+    padded = torch.zeros(2, 2, 2, 8, 32, dtype=torch.bfloat16)[..., :16]
+    assert why(H200, padded).startswith("k_cache: neither")
+    heads_last = torch.zeros(2, 2, 8, 2, 16, dtype=torch.bfloat16).transpose(2, 3)
+    assert why(H200, heads_last) is None
+    apart = torch.zeros(2, 2, 32, dtype=torch.bfloat16)[..., :16]
+    assert why(H200, heads_last, v=apart).startswith("v: its heads")
 
 
 @pytest.mark.parametrize(

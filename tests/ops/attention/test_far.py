@@ -19,8 +19,9 @@ CALLS = (
     ("attention_varlen", (24, 2, 32), {"lengths": (12, 12)}, 1, "q k v", "triton_varlen"),
     ("linear_attention", (2, 2, 33, 16), {}, 0, "q k v", "recurrent triton_chunked"),
     ("paged_attention", (1, 2, 64), {"page": 16, "s": 16, "hk": 2}, 0, "k v",
-     "split_mma triton_split"),
-    ("attention_with_kv_cache", (2, 2, 64), {"s": 20, "g": 2}, 0, "k_cache v_cache", "split_mma"),
+     "split_mma split_bulk triton_split"),
+    ("attention_with_kv_cache", (2, 2, 64), {"s": 20, "g": 2}, 0, "k_cache v_cache",
+     "split_mma split_bulk"),
 )  # fmt: skip
 
 

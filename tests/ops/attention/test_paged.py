@@ -1,6 +1,8 @@
 """Paged caches: attention reads what was written, in whatever order the pages lie."""
 
 import random
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -10,9 +12,11 @@ import kernelwright as kw
 from kernelwright.contract import H200, case
 from kernelwright.contract.open_size import Trace
 from kernelwright.dispatch import launcher, open_calls
+from kernelwright.dispatch.launcher import entry_of
 from kernelwright.ops.attention import _split_keys
 from kernelwright.ops.attention.decode import LADDER as CONTIGUOUS
 from kernelwright.ops.attention.paged import LADDER, heuristics, spec
+from kernelwright.workbench.sanitize import report
 from support.publics import DEVICE, randn
 
 
@@ -114,20 +118,29 @@ def test_splits_fill_the_machine_and_no_more():
     assert heuristics.splits_of(H200, config, 1, 2**20) <= heuristics.MOST_SPLITS
 
 
-def split_mma(*args):
-    """(y, lse) of cuda_split_mma."""
+SPLIT = ("cuda_split_mma", "cuda_split_bulk")
+
+
+def split(rung, *args):
+    """(y, lse) of a rung."""
     names = ("q", "k", "v", "table", "lengths", "scale", "k_scale", "v_scale")
-    return launcher(LADDER, dict(zip(names, args, strict=True)), "cuda_split_mma")(*args)
+    return launcher(LADDER, dict(zip(names, args, strict=True)), rung)(*args)
 
 
-def test_split_keys_end_where_a_sequence_ends():
+@pytest.mark.parametrize("heads_first", [False, True])
+@pytest.mark.parametrize("rung", SPLIT)
+def test_split_keys_end_where_a_sequence_ends(rung, heads_first):
     """20 query heads for each head of the cache, pages of three tiles, different head sizes of keys
-    and values; lengths around multiples of a tile. A query's range is float32's."""
+    and values; lengths around multiples of a tile. A query's range is float32's. `heads_first`: the
+    rows of a head are contiguous."""
+    split_keys = partial(split, rung)
     lengths, page, hk = [0, 1, 15, 16, 17, 130], 48, 2
     draw = random.Random(5)
     k, v = (randn(40, page, hk, n, seed=n).to(torch.float8_e4m3fn) for n in (32, 48))
     table = torch.tensor(draw.sample(range(40), 18), dtype=torch.int32, device=DEVICE).view(6, 3)
     seq = torch.tensor(lengths, dtype=torch.int32, device=DEVICE)
+    if heads_first:
+        k, v = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in (k, v))
     q = randn(6, 40, 32, dtype=torch.bfloat16, seed=1)
     want = spec.reference(q.double(), k, v, table, seq, 0.2, 1.5, 0.5)
     for b, n in enumerate(lengths):  # elements behind the end are not read
@@ -136,16 +149,17 @@ def test_split_keys_end_where_a_sequence_ends():
             behind[n:] = 0x7F
             cache.view(torch.uint8)[table[b].long()] = behind.unflatten(0, (3, page))
         table[b, -(-n // page) :] = 2**30
-    y, lse = split_mma(q, k, v, table, seq, 0.2, 1.5, 0.5)
+    y, lse = split_keys(q, k, v, table, seq, 0.2, 1.5, 0.5)
     torch.testing.assert_close(y.double(), want[0], rtol=8e-3, atol=4e-3)
     torch.testing.assert_close(lse.double(), want[1], rtol=1e-5, atol=1e-5)
     for power in (90.0, -60.0):
-        again = split_mma(q * 2.0**power, k, v, table, seq, 0.2 * 2.0**-power, 1.5, 0.5)
+        again = split_keys(q * 2.0**power, k, v, table, seq, 0.2 * 2.0**-power, 1.5, 0.5)
         assert torch.equal(y, again[0]) and torch.equal(lse, again[1])
 
 
+@pytest.mark.parametrize("rung", SPLIT)
 @pytest.mark.parametrize("kind", spec.CACHES.values())
-def test_every_8_bit_element_is_exact(kind):
+def test_every_8_bit_element_is_exact(kind, rung):
     """Sequences of one token that contain every 8-bit element: y is its value, and the score of a
     query with a single 1 is an element of its key."""
     every = torch.arange(256, dtype=torch.uint8, device=DEVICE).view(1, 1, 1, 256)
@@ -154,11 +168,11 @@ def test_every_8_bit_element_is_exact(kind):
     table, seq = (torch.full(n, i, dtype=torch.int32, device=DEVICE)
                   for i, n in enumerate([(32, 1), (32,)]))  # fmt: skip
     finite = page.float().nan_to_num(0.0, 0.0, 0.0).to(kind)
-    y, _ = split_mma(q, finite, page, table, seq, 1.0, 1.0, 1.0)
+    y, _ = split(rung, q, finite, page, table, seq, 1.0, 1.0, 1.0)
     value = page[0, 0, 0].half()
     assert torch.equal(y.isnan(), value.isnan().expand_as(y))
     assert torch.equal(y.nan_to_num(7), value.nan_to_num(7).expand_as(y))
-    _, lse = split_mma(q, finite, finite, table, seq, 1.0, 1.0, 1.0)
+    _, lse = split(rung, q, finite, finite, table, seq, 1.0, 1.0, 1.0)
     torch.testing.assert_close(lse.flatten(), finite[0, 0, 0].float(), rtol=1e-6, atol=1e-6)
 
 
@@ -170,8 +184,60 @@ def test_splits_take_whole_turns_of_the_gpu(items, tokens, splits):
     assert _split_keys.splits_of(2 * H200.sms, items, tokens, 64) == splits
 
 
+@pytest.mark.parametrize("longest", [16, 700])
+def test_blocks_find_their_share_of_many_sequences(longest):
+    """More sequences than lanes, some of them empty, with fewer steps than blocks or several for
+    each block; some items have more than two pieces."""
+    b, hk, page = 70, 2, 16
+    each = -(-longest // page)
+    draw = random.Random(longest)
+    lengths = [draw.choice((0, 1, draw.randint(1, longest), longest)) for _ in range(b)]
+    table = torch.tensor([[draw.randrange(90) for _ in range(each)] for _ in range(b)],
+                         dtype=torch.int32, device=DEVICE)  # fmt: skip
+    seq = torch.tensor(lengths, dtype=torch.int32, device=DEVICE)
+    k, v = (randn(90, page, hk, 16, dtype=torch.bfloat16, seed=i) for i in range(2))
+    q = randn(b, 4, 16, dtype=torch.bfloat16, seed=2)
+    want = spec.reference(q.double(), k, v, table, seq, 0.3, 1.0, 1.0)
+    y, lse = split("cuda_split_bulk", q, k, v, table, seq, 0.3, 1.0, 1.0)
+    torch.testing.assert_close(y.double(), want[0], rtol=8e-3, atol=4e-3)
+    torch.testing.assert_close(lse.double(), want[1], rtol=1e-5, atol=1e-5)
+    again = split("cuda_split_bulk", q, k, v, table, seq, 0.3, 1.0, 1.0)
+    assert torch.equal(y, again[0]) and torch.equal(lse, again[1])
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="the emulator's checks")
+@pytest.mark.parametrize(
+    ("ladder", "shape", "params"),
+    [
+        (LADDER, (3, 4, 256), {"hk": 2, "page": 16, "s": 300}),
+        (CONTIGUOUS, (3, 4, 256), {"g": 2, "s": 600}),
+    ],
+    ids=["paged", "contiguous"],
+)
+def test_rings_are_used_again(ladder, shape, params):
+    """Two blocks, as on a GPU of two multiprocessors: several rounds of the ring, pieces of two
+    sequences in a block."""
+    rung, c = ladder.rung("cuda_split_bulk"), case(shape, torch.bfloat16, **params)
+    full_call = report.call_of(ladder, rung, rung.configs[0], c)
+    few = replace(H200, sms=2)
+    plan = entry_of(ladder, rung)(few, rung.configs[0], **full_call.specs)
+    call = replace(full_call, plan=plan)
+    for seed in report.SEEDS:
+        got, found = call.watched(("races", "bounds", "init", "divergence"), seed)
+        assert not found
+    args = ladder.operator.inputs(c, "cpu")
+    names = "q", "k", "v", "k_cache", "v_cache"
+    wide = {n: t.double() if n in names else t for n, t in args.items()}
+    want = ladder.operator.reference(**wide)
+    y, want = (t[0] if isinstance(t, (tuple, list)) else t for t in (got, want))
+    torch.testing.assert_close(y.double(), want, rtol=8e-3, atol=4e-3)
+
+
+@pytest.mark.parametrize("rung_name", SPLIT)
 @pytest.mark.parametrize("ladder", [LADDER, CONTIGUOUS], ids=lambda x: x.name)
-def test_one_plan_serves_many_batches_and_lengths(ladder):
+def test_one_plan_serves_many_batches_and_lengths(ladder, rung_name):
+    """The number of blocks of cuda_split_bulk does not depend on them."""
+
     def given(b, s):
         more = {"hk": 8, "page": 16} if ladder is LADDER else {"g": 8}
         c = case((b, 32, 128), torch.bfloat16, s=s, **more)
@@ -181,10 +247,10 @@ def test_one_plan_serves_many_batches_and_lengths(ladder):
 
     args, pattern, values = given(200, 4000)
     trace = Trace({f"n{i}": n for i, n in enumerate(values)})
-    rung = ladder.rung("cuda_split_mma")
+    rung = ladder.rung(rung_name)
     specs = open_calls._opened(args, trace, True)
     assert rung.supports(H200, **specs) is None
     open_calls.plan_of(ladder, rung, specs, config=rung.configs[0])
-    for b, s, holds in ((300, 7008, True), (16, 4000, False)):
+    for b, s, holds in ((300, 7008, True), (40, 4000, rung_name == "cuda_split_bulk")):
         _, other, values = given(b, s)
         assert (other == pattern and trace.holds()(*values)) == holds

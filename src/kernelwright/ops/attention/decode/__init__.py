@@ -9,7 +9,7 @@ import torch
 from kernelwright.contract import Ladder, arguments, rungs
 from kernelwright.dispatch import bind
 
-from .. import _split_keys
+from .. import _split_keys, _stream_keys
 from . import heuristics, spec
 
 __all__ = ["LADDER", "attention_with_kv_cache"]
@@ -34,6 +34,11 @@ LADDER = Ladder(
             "split_mma", "", "keys split among blocks, a group's queries on tensor cores",
             heuristics.fits_split, _split_keys.CONFIGS, heuristic=heuristics.choose_split,
             sources=("../paged/split/attend.cuh",),
+        ),
+        rungs.cuda(
+            "split_bulk", "", "equal shares of all keys, copied in bulk by the copy engine",
+            heuristics.fits_bulk, _stream_keys.CONFIGS, heuristic=heuristics.choose_bulk,
+            sources=("../paged/split/stream.cuh",),
         ),
     ),
     __name__,

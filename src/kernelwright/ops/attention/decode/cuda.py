@@ -10,6 +10,7 @@ from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.plan import packed
 from kernelwright.contract.template_args import CTYPE
 
+from .. import _stream_keys
 from .._split_keys import blocks_of
 from . import heuristics
 
@@ -61,6 +62,26 @@ def split_mma(gpu, config, q, k, v, k_cache, v_cache, lengths, scale):
         args=("q", "k", "v", "k_cache", "v_cache", "lengths", "y", "sums", "states", "arrived",
               *map(i64, (*strides, k_cache.shape[2])), *map(i32, sizes), f32("scale")),
         block=(of.warps * 32, 1, 1),
+        shared=of.shared,
+    )  # fmt: skip
+    return Plan((launch,), of.scratch())
+
+
+def split_bulk(gpu, config, q, k, v, k_cache, v_cache, lengths, scale):
+    (b, h, d), g = q.shape, k.shape[1]
+    layout = _stream_keys.layout(k_cache, v_cache, 2, 1)
+    of = _stream_keys.blocks_of(gpu, config, q.dtype, q.dtype, layout, g, h // g, d, d, b)
+    strides = [n for t in (q, k, v) for n in t.stride()[:2]]
+    strides += [n for t in (k_cache, v_cache) for n in t.stride()[:3]]
+    launch = Launch(
+        CudaKernel(
+            FOLDER / "cuda_split_bulk.cu", f"decode_split_bulk<{of.name}, {config['blocks']}>"
+        ),
+        grid=(of.blocks, 1, 1),
+        args=("q", "k", "v", "k_cache", "v_cache", "lengths", "y", "sums", "states", "arrived",
+              *map(i64, (*strides, k_cache.shape[2])), *map(i32, (b, g, h // g, of.chunks)),
+              f32("scale")),
+        block=(of.threads, 1, 1),
         shared=of.shared,
     )  # fmt: skip
     return Plan((launch,), of.scratch())

@@ -7,7 +7,7 @@ import torch
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.eligibility import kind, no_clusters, off_boundary, other_dtype
 
-from .. import _split_keys
+from .. import _split_keys, _stream_keys
 
 BLOCK = ({"warps": 4, "unroll": 4}, {"warps": 8, "unroll": 4})
 CLUSTER = (
@@ -48,6 +48,21 @@ def fits_split(gpu, q, k_cache, v_cache, **others):
     return why or fits(gpu, q=q, k_cache=k_cache, v_cache=v_cache, **others)
 
 
+def fits_bulk(gpu, k, v, k_cache, v_cache, **others):
+    """As `fits_split`, of caches in which the positions of a head, or the heads of a position, are
+    contiguous."""
+    tensors = {"k": k, "v": v, "k_cache": k_cache, "v_cache": v_cache}
+    if why := _stream_keys.no_bulk_copies(gpu) or fits_split(gpu, **tensors, **others):
+        return why
+    of = _stream_keys.layout(k_cache, v_cache, 2, 1)
+    if of is None:
+        return "k_cache: neither the positions of a head nor the heads of a position are contiguous"
+    for name, t in (("k", k), ("v", v)):
+        if of == "heads" and t.shape[1] > 1 and t.stride(1) != t.shape[2]:
+            return f"{name}: its heads are not contiguous, those of the cache are"
+    return None
+
+
 def lanes(q) -> int:
     """Lanes that hold a key, a power of two."""
     return next_power_of_2(cdiv(q.shape[2], 16 // q.itemsize))
@@ -74,6 +89,10 @@ def choose_cluster(gpu, q, k, **others):
 
 def choose_split(gpu, q, k, k_cache, **others):
     return _split_keys.choose(gpu, q.shape[0] * k.shape[1], k_cache.shape[2], k_cache, q.shape[2])
+
+
+def choose_bulk(gpu, **others):
+    return _stream_keys.CONFIGS[0]
 
 
 def order(gpu, q, k, k_cache, **others):

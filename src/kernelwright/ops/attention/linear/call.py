@@ -63,7 +63,7 @@ class Call:
         return tuple(map(i64, (0,) * 4 if t is None else t.stride()))
 
     def columns(self, **names: str) -> dict[str, int]:
-        """Elements between columns, on which kernels are specialised."""
+        """Elements between columns, on which kernels are specialized."""
         specs = {of: self.specs[name] for of, name in names.items()}
         return {f"{of}_COL": t.stride(3) if t.shape[3] > 1 else 1 for of, t in specs.items()}
 
@@ -77,7 +77,7 @@ class Call:
 
     @property
     def blocks(self) -> dict[str, int | bool | str]:
-        """The constants on which the kernels are specialised."""
+        """The constants on which the kernels are specialized."""
         return {
             "DECAY": self.decays,
             "K": self.d,

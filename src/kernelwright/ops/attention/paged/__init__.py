@@ -9,7 +9,7 @@ import torch
 from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 
-from .. import _split_keys
+from .. import _split_keys, _stream_keys
 from . import heuristics, spec
 
 __all__ = ["LADDER", "LADDER_UPDATE", "paged_attention", "reshape_and_cache"]
@@ -33,6 +33,15 @@ LADDER = Ladder(
             _split_keys.CONFIGS,
             heuristic=heuristics.choose_split,
             sources=("split/attend.cuh",),
+        ),
+        rungs.cuda(
+            "split_bulk",
+            "",
+            "equal shares of all keys, copied in bulk by the copy engine",
+            heuristics.fits_bulk,
+            _stream_keys.CONFIGS,
+            heuristic=heuristics.choose_bulk,
+            sources=("split/parts.cuh", "split/stream.cuh"),
         ),
     ),
     __name__,

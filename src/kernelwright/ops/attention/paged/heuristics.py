@@ -8,7 +8,7 @@ from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.eligibility import kind as dtype_name
 from kernelwright.contract.eligibility import off_boundary, unsupported_dtype
 
-from .. import _split_keys
+from .. import _split_keys, _stream_keys
 
 BYTES = (torch.float8_e4m3fn, torch.float8_e5m2, torch.int8)
 MOST_SPLITS = 64
@@ -56,6 +56,16 @@ def fits_split(gpu, q, k, v, table, lengths, **scales):
     return "lengths: not contiguous" if not lengths.is_contiguous() else None
 
 
+def fits_bulk(gpu, q, k, v, **others):
+    """As `fits_split`, of caches in which the rows of a head, or the heads of a row, are
+    contiguous."""
+    if why := _stream_keys.no_bulk_copies(gpu) or fits_split(gpu, q=q, k=k, v=v, **others):
+        return why
+    if _stream_keys.layout(k, v, 1, 2) is None:
+        return "k: neither the rows of a head nor the heads of a row are contiguous"
+    return None
+
+
 def fits_scatter(gpu, keys, values, k, v, slots, kind, k_scale, v_scale):
     for name, t in (("keys", keys), ("values", values)):
         if why := unsupported_dtype(t.dtype, name):
@@ -80,6 +90,10 @@ def splits_of(gpu, config, blocks: int, tokens: int) -> int:
 def choose_split(gpu, q, k, table, **others):
     tokens = table.shape[1] * k.shape[1]
     return _split_keys.choose(gpu, q.shape[0] * k.shape[2], tokens, k, q.shape[2])
+
+
+def choose_bulk(gpu, **others):
+    return _stream_keys.CONFIGS[0]
 
 
 def order(gpu, q, k, **others):

@@ -14,7 +14,7 @@ import triton.language as tl
 from kernelwright.contract import Launch, Plan, TritonKernel, f32, i64
 from kernelwright.contract.arithmetic import next_power_of_2
 
-# the largest number of each 8-bit type, by which kernels recognise int8
+# the largest number of each 8-bit type, by which kernels recognize int8
 LARGEST = {"": 0.0, "int8": 127.0, "e4m3": 448.0, "e5m2": 57344.0}
 
 

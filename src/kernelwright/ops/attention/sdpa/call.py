@@ -42,7 +42,7 @@ class Call:
         return i64(b), i64(h), i32(row) if abs(row) < 2**22 else i64(row)
 
     def columns(self, *names: str) -> dict[str, int]:
-        """Elements between columns, on which Triton kernels are specialised."""
+        """Elements between columns, on which Triton kernels are specialized."""
         specs = {name: self.specs[name] for name in names}
         return {
             f"{name.upper()}_COL": t.stride(3) if t.shape[3] > 1 else 1 for name, t in specs.items()
@@ -66,7 +66,7 @@ class Call:
 
     @property
     def options(self) -> dict[str, int | bool]:
-        """The constants on which Triton kernels are specialised."""
+        """The constants on which Triton kernels are specialized."""
         mask = self.mask
         kind = 0 if mask is None else 1 if str(mask.dtype) == "torch.bool" else 2
         return {

@@ -50,7 +50,7 @@ class Call:
         return tuple(found)
 
     def columns(self, *names: str) -> dict[str, int]:
-        """Elements between columns, on which kernels are specialised."""
+        """Elements between columns, on which kernels are specialized."""
         specs = {name: self.specs[name] for name in names}
         return {
             f"{name.upper()}_COL": t.stride(2) if t.shape[2] > 1 else 1 for name, t in specs.items()
@@ -58,7 +58,7 @@ class Call:
 
     @property
     def options(self) -> dict[str, int | bool]:
-        """The constants on which kernels are specialised."""
+        """The constants on which kernels are specialized."""
         return {
             "LEFT": self.args["left"],
             "RIGHT": self.args["right"],

@@ -1,5 +1,5 @@
 // Operands of mma.sync out of a cache's rows. A product does not depend on the order along k, so a
-// lane takes neighbours in memory: of keys a unit of 16 bytes of a row, of values the same elements
+// lane takes neighbors in memory: of keys a unit of 16 bytes of a row, of values the same elements
 // of two rows, which byte permutes pair. 16-bit elements are multiplied as they are; 8-bit ones
 // become float16, which holds each of them exactly.
 #pragma once
