@@ -7,7 +7,8 @@ import torch.nn.functional as F
 import kernelwright as kw
 from kernelwright.contract import H200, TensorSpec
 from kernelwright.dispatch import ladder
-from kernelwright.ops.norm.group_norm import cuda, heuristics, tiling
+from kernelwright.ops.norm.batch_norm.tiling import BatchCall
+from kernelwright.ops.norm.group_norm import cuda, heuristics, registers, tiling
 from support.publics import DEVICE, agree, randn
 
 FORMATS = {
@@ -156,3 +157,65 @@ def test_a_slab_is_whole_groups_and_whole_vectors():
         slab = tiling.slab_of(H200, call, heuristics.CHANNELS_CONFIGS[0]).channels
         assert c % slab == slab % (c // groups) == slab % call.width == 0
         assert slab == c or slab * 2 >= 128
+
+
+REGISTERS = pytest.mark.parametrize("name", ["group_norm", "batch_norm", "batch_norm first"])
+
+
+def registers_call(name, n, c, length, groups, dtype):
+    """(rung, arguments, the call in the form that kernels take)."""
+    last = not name.endswith("first")
+    args = call_of(n, c, length, groups, dtype, last)
+    rung = ladder(name.split()[0]).rung("cuda_channels_registers" if last else "cuda_registers")
+    if name == "group_norm":
+        return rung, args, tiling.Call(args)
+    args = {k: args[k] for k in ("x", "weight", "bias", "eps", "channels_last")}
+    return rung, args, BatchCall(args)
+
+
+@REGISTERS
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("n", [1, 3, 32, 256])
+def test_registers_hold_every_element_of_a_supported_call(name, dtype, n):
+    taken = refused = 0
+    for c, groups in ((320, 32), (96, 32), (30, 3), (64, 64), (2048, 1), (7, 7)):
+        for length in (1, 5, 49, 196, 784, 4096, 65536):
+            rung, args, call = registers_call(name, n, c, length, groups, dtype)
+            if why := rung.supports(H200, **args):
+                assert "registers" in why
+                refused += 1
+                continue
+            taken += 1
+            for config in rung.configs:
+                of = registers.held_of(call, config)
+                m = of.matrix
+                assert m.samples * m.rows * m.channels == args["x"].numel()
+                assert m.channels % of.channels == of.channels % m.per == of.channels % m.width == 0
+                rows = of.vectors * (of.threads // of.columns) * of.blocks
+                assert rows >= m.rows
+                assert of.blocks <= registers.CLUSTER
+                assert of.vectors <= registers.HELD[of.threads][0]
+                assert of.channels * dtype.itemsize >= registers.SECTOR or of.channels == m.channels
+            assert rung.heuristic(H200, **args) in rung.configs
+    assert taken
+    assert refused
+
+
+def test_batch_norm_reads_rows_of_any_length_as_vectors():
+    for length, channels in ((49, 8), (196, 2), (1, 64), (7, 16)):
+        _, _, call = registers_call("batch_norm first", 64, 2048, length, 1, torch.bfloat16)
+        of = registers.held_of(call, heuristics.CHANNELS_REGISTERS_CONFIGS[0])
+        assert of.matrix.width == 8
+        assert of.channels == channels * length
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("silu", [False, True])
+def test_groups_that_share_a_vector_in_registers(dtype, silu):
+    """Three channels per group: a vector belongs to two to four groups."""
+    x = FORMATS["last"]((randn(2, 24, 5, 7) * 3 + 2).to(dtype))
+    w, b = randn(24, seed=1).to(dtype), randn(24, seed=2).to(dtype)
+    with kw.use({"group_norm": "cuda_channels_registers"}):
+        y = kw.group_norm(x, 8, w, b, silu=silu)
+    right = F.group_norm(x.double(), 8, w.double(), b.double())
+    agree((y.double(),), (F.silu(right) if silu else right,), dtype, slack=1e-5)

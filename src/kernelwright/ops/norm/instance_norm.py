@@ -30,7 +30,7 @@ def instance_norm(
         running_mean, running_var: shape (C,), updated in place with the averages over the samples
             of their means and variances (the latter divided by the number of elements minus one).
         weight, bias, eps, silu: as in `group_norm`.
-        use_input_stats: True normalises with the mean and variance of each sample; False uses the
+        use_input_stats: True normalizes with the mean and variance of each sample; False uses the
             running statistics and does not update them.
         momentum: the weight of the new statistics in the running statistics.
 

@@ -67,6 +67,14 @@ def _training(suffix: str) -> tuple[Rung, ...]:
             "channels", "channels last: a slab of channels in the shared memory of a cluster",
             suffix, f"channels{suffix}", heuristic=heuristics.choose_channels,
         ),
+        _cuda(
+            "registers", "channels first: adjacent channels in the registers of a cluster", suffix,
+            f"registers{suffix}", heuristic=heuristics.choose_registers,
+        ),
+        _cuda(
+            "channels_registers", "channels last: a slab in the registers of a cluster", suffix,
+            f"channels_registers{suffix}", heuristic=heuristics.choose_channels_registers,
+        ),
     )  # fmt: skip
 
 
@@ -133,7 +141,7 @@ def batch_norm(
             with the mean and variance of the batch (the variance divided by the number of elements
             minus one). Otherwise they are required, and used as the statistics.
         weight, bias: shape (C,), or None; may be wider than the input.
-        training: whether to normalise with the mean and variance of the batch.
+        training: whether to normalize with the mean and variance of the batch.
         momentum: the weight of the batch's statistics in the running ones; a number, or a tensor
             with one element.
         eps: added to the variance.

@@ -15,6 +15,8 @@ from kernelwright.ops.norm.group_norm.cuda import (
     channels_gradient,
     cluster_forward,
     cluster_gradient,
+    registers_forward,
+    registers_gradient,
     split_forward,
     split_gradient,
     split_gx,
@@ -72,6 +74,17 @@ def channels(gpu, config, **args):
 
 def channels_backward(gpu, config, **args):
     return Plan((channels_gradient(gpu, config, BatchCall(args))[0],))
+
+
+def registers(gpu, config, **args):
+    return registers_forward(config, BatchCall(args))
+
+
+def registers_backward(gpu, config, **args):
+    return Plan((registers_gradient(config, BatchCall(args))[0],))
+
+
+channels_registers, channels_registers_backward = registers, registers_backward
 
 
 # the steps for a batch that is split over processes

@@ -7,15 +7,19 @@ import torch
 from kernelwright.contract.eligibility import kind, log2
 from kernelwright.ops.norm.group_norm.heuristics import (
     CHANNELS_CONFIGS,
+    CHANNELS_REGISTERS_CONFIGS,
     CHANNELS_SPLIT_CONFIGS,
     CLUSTER_CONFIGS,
     SPLIT_CONFIGS,
     spread_channels,
     spread_cluster,
+    spread_registers,
     unsupported,
     unsupported_channels,
+    unsupported_channels_registers,
     unsupported_channels_split,
     unsupported_cluster,
+    unsupported_registers,
     unsupported_split,
 )
 
@@ -23,6 +27,7 @@ from .tiling import BatchCall
 
 __all__ = [
     "CHANNELS_CONFIGS",
+    "CHANNELS_REGISTERS_CONFIGS",
     "CHANNELS_SPLIT_CONFIGS",
     "CLUSTER_CONFIGS",
     "SPLIT_CONFIGS",
@@ -30,6 +35,7 @@ __all__ = [
 
 SHORT = 2**14  # elements of a channel that a cluster normalizes faster than several launches
 THREADS_CONFIGS = ({"threads": 256},)
+REGISTERS_CONFIGS = CHANNELS_REGISTERS_CONFIGS
 STEP_CONFIGS = SPLIT_CONFIGS[:1]
 MOST = 2**28  # elements of which rungs of several launches compute statistics
 # unroll: vectors that a thread has in flight; blocks: per multiprocessor, channels last
@@ -78,6 +84,15 @@ def fits_channels(gpu, **args):
     return unsupported_channels(gpu, BatchCall(args))
 
 
+def fits_registers(gpu, **args):
+    c = BatchCall(args)
+    return unsupported(c, last=False) or unsupported_registers(gpu, c)
+
+
+def fits_channels_registers(gpu, **args):
+    return unsupported_channels_registers(gpu, BatchCall(args))
+
+
 def fits_scale(gpu, **args):
     c = BatchCall(args)
     for name in ("mean", "var"):
@@ -94,20 +109,30 @@ def choose_channels(gpu, **args):
     return spread_channels(gpu, BatchCall(args))
 
 
+def choose_registers(gpu, **args):
+    return spread_registers(gpu, BatchCall(args))
+
+
+choose_channels_registers = choose_registers
+
+
 def order(gpu, **args):
-    """Short channels fit in a cluster, which reads them once; others are split."""
+    """Slabs in registers are read once; short channels fit in the shared memory of a cluster;
+    others are split."""
     c = BatchCall(args)
     if c.last:
-        return "cuda_channels", "cuda_channels_split"
-    if args["x"].numel() <= c.channels * SHORT:
-        return "cuda_cluster", "cuda_split"
-    return "cuda_split", "cuda_cluster"
+        return "cuda_channels_registers", "cuda_channels", "cuda_channels_split"
+    few = args["x"].numel() <= c.channels * SHORT
+    rungs = ("cuda_cluster", "cuda_split") if few else ("cuda_split", "cuda_cluster")
+    return "cuda_registers", *rungs
 
 
 def order_backward(gpu, **args):
-    """None for channels of very short rows, of which PyTorch's kernel reads several at once."""
+    """Of channels of very short rows, PyTorch's kernel reads several at once: only a rung that does
+    the same is called instead."""
     c = BatchCall(args)
-    return () if not c.last and c.length * args["x"].itemsize < 128 else order(gpu, **args)
+    short = not c.last and c.length * args["x"].itemsize < 128
+    return ("cuda_registers",) if short else order(gpu, **args)
 
 
 def order_inference(gpu, **args):

@@ -1,4 +1,4 @@
-"""batch_norm: the mathematics. A channel is normalised over all samples and positions. This is
+"""batch_norm: the mathematics. A channel is normalized over all samples and positions. This is
 group_norm of one sample with one channel per group,
 
     xhat = (x - mean) * rstd, rstd = 1 / sqrt(var x + eps), y = xhat * weight + bias

@@ -38,6 +38,7 @@ def _rungs(suffix: str) -> tuple[Rung, ...]:
         cuda("channels_split", "channels last: vectors over channels, in two launches"),
         cuda("cluster", "a group in the shared memory of a cluster", apart=False),
         cuda("channels", "channels last: a slab of channels in the shared memory of a cluster"),
+        cuda("channels_registers", "channels last: a slab in the registers of a cluster"),
     )
 
 

@@ -10,6 +10,7 @@ from kernelwright.contract import CudaKernel, Launch, Plan, Scratch, TensorSpec,
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE
 
+from .registers import held_of
 from .tiling import (
     SPLIT_VECTORS,
     UNROLL,
@@ -194,6 +195,45 @@ def channels_gradient(gpu, config, c):
     blocks = c.samples * (c.channels // of.channels) * of.blocks
     first = _launch(kernel, blocks, config, given, of.shared)
     return first, c.samples * of.blocks
+
+
+def channels_registers(gpu, config, **args):
+    return registers_forward(config, Call(args))
+
+
+def registers_forward(config, c):
+    of = held_of(c, config)
+    m = of.matrix
+    numbers = i32(m.rows), i64(m.step), i32(m.channels), f32("eps"), c.given
+    given = ("x", *c.pointers, "y", "mean", "rstd", c.variance, *numbers)
+    return Plan((_held(c, of, "fwd", given),))
+
+
+def channels_registers_backward(gpu, config, **args):
+    c = Call(args)
+    first, parts = registers_gradient(config, c)
+    return _with_parameters(c, (first,), {}, parts)
+
+
+def registers_gradient(config, c):
+    """(launch, number of rows of partial sums that it writes)."""
+    of = held_of(c, config)
+    m = of.matrix
+    steps = (i64(step) for step in (c.steps if c.last else (m.step, m.step)))
+    numbers = i32(m.rows), *steps, i32(m.channels), c.given
+    given = (*_gradients(c), *c.gradients_of_sets(), *numbers)
+    return _held(c, of, "bwd", given, "_backward"), m.samples * of.blocks
+
+
+def _held(c, of, side, given, suffix=""):
+    values = (c.norm(), of.matrix.width, of.columns, of.matrix.per, of.vectors, of.threads,
+              of.blocks)  # fmt: skip
+    kernel = CudaKernel(
+        c.folder / f"cuda_{'channels_' if c.last else ''}registers{suffix}.cu",
+        f"group_norm_{side}_channels_registers<{', '.join(map(str, values))}>",
+        of.blocks,
+    )
+    return Launch(kernel, (of.slabs * of.blocks, 1, 1), given, (of.threads, 1, 1))
 
 
 def _kernel(name, c, *constants, cluster=1, file=None, vectors=True):

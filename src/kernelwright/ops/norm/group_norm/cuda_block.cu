@@ -1,7 +1,7 @@
 // One block reads its group twice.
 //
 // Idea: one block per group. Its threads compute mean and squared deviations by Welford's update,
-// merge them, and read the group again to normalise it, from L2 if it is still there. The backward
+// merge them, and read the group again to normalize it, from L2 if it is still there. The backward
 // processes one channel after another; the two sums of a channel are its part of gbias and gweight.
 // Traffic: forward: x read twice, y written once; backward: gy and x read twice, gx written once.
 // Compared with `manual`: two reads of x instead of one per operation.

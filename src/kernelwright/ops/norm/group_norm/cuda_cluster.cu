@@ -3,7 +3,7 @@
 // Idea: the blocks of a cluster share the pieces of a group. Each copies its own to shared memory,
 // by 16-byte asynchronous copies that are all in flight together, computes their mean and then the
 // squared deviations from it, and sends both to the other blocks (distributed shared memory). Every
-// block merges what it receives and normalises its pieces. The backward holds x and gy, and sends
+// block merges what it receives and normalizes its pieces. The backward holds x and gy, and sends
 // the two sums of the group; each warp writes the sums of its pieces for gweight and gbias.
 // Traffic: forward: x read once, y written once; backward: gy and x read once, gx written once.
 // Compared with `cuda_split`: one read of each operand instead of two.

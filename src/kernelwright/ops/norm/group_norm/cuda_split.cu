@@ -2,7 +2,7 @@
 //
 // Idea: for groups that do not fit in a cluster. In the first launch each block computes the mean
 // and squares of its part in one pass, relative to each thread's first element, and the last block
-// of a group merges them. In the second launch blocks normalise their parts, from the end of the
+// of a group merges them. In the second launch blocks normalize their parts, from the end of the
 // tensor to its start, because the data read last by the first launch is still in L2.
 // Traffic: x read twice, y written once; the second read comes in part from L2.
 // Compared with `cuda_block`: many blocks per group, and 16 bytes per access.

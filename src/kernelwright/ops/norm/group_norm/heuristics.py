@@ -6,6 +6,7 @@ import torch
 
 from kernelwright.contract.eligibility import kind, log2, no_clusters, unsupported_dtype
 
+from .registers import held_of, matrix_of, most_held
 from .tiling import CLUSTER, STATIC, Call, channels_split_of, cluster_of, slab_of
 
 # threads: per block; blocks: per cluster, more if these do not hold a group or a slab; slab:
@@ -21,6 +22,13 @@ CHANNELS_CONFIGS = (
     {"threads": 256, "blocks": 4, "slab": 128},
     {"threads": 512, "blocks": 16, "slab": 128},
     {"threads": 256, "blocks": 8, "slab": 32},
+)
+CHANNELS_REGISTERS_CONFIGS = (
+    {"threads": 256, "blocks": 1, "slab": 128},
+    {"threads": 256, "blocks": 4, "slab": 128},
+    {"threads": 256, "blocks": 8, "slab": 128},
+    {"threads": 256, "blocks": 8, "slab": 32},
+    {"threads": 512, "blocks": 8, "slab": 128},
 )
 # blocks: per multiprocessor
 SPLIT_CONFIGS = (
@@ -86,6 +94,23 @@ def _held(gpu, found, what):
     return no_clusters(gpu)
 
 
+def unsupported_channels_registers(gpu, c: Call) -> str | None:
+    return unsupported(c, last=True) or unsupported_registers(gpu, c)
+
+
+def unsupported_registers(gpu, c: Call) -> str | None:
+    """Why no cluster holds a slab, of a call whose layout is supported."""
+    m = matrix_of(c)
+    if m.channels >= 2**31:
+        return f"{c.channels} channels of {c.length} elements exceed 32-bit indices"
+    if all(held_of(c, config) for config in CHANNELS_REGISTERS_CONFIGS):
+        return no_clusters(gpu)
+    return (
+        f"{m.rows} rows of groups of {m.per} elements do not fit in the registers of 8 blocks, "
+        f"which hold {most_held(c)} vectors of {m.width} elements each"
+    )
+
+
 def fits_block(gpu, **args):
     c = Call(args)
     if why := unsupported(c, last=False):
@@ -111,12 +136,31 @@ def fits_channels(gpu, **args):
     return unsupported_channels(gpu, Call(args))
 
 
+def fits_channels_registers(gpu, **args):
+    return unsupported_channels_registers(gpu, Call(args))
+
+
 def choose_cluster(gpu, **args):
     return spread_cluster(gpu, Call(args))
 
 
 def choose_channels(gpu, **args):
     return spread_channels(gpu, Call(args))
+
+
+def choose_channels_registers(gpu, **args):
+    return spread_registers(gpu, Call(args))
+
+
+def spread_registers(gpu, c: Call):
+    """The smallest clusters that give each multiprocessor a block, with so few vectors per thread
+    that 512 threads are resident; otherwise the smallest slabs in the largest clusters."""
+    most = 21 if len(c.streams) == 1 else 7
+    for config in CHANNELS_REGISTERS_CONFIGS[:3]:
+        of = held_of(c, config)
+        if of.slabs * of.blocks >= gpu.sms and of.vectors * of.threads <= most * 256:
+            return config
+    return CHANNELS_REGISTERS_CONFIGS[3]
 
 
 def spread_cluster(gpu, c: Call):
@@ -147,13 +191,14 @@ def _spread(gpu, configs, grid):
 
 
 def order(gpu, **args):
-    """Short groups fit in a cluster, which reads them once; others are split."""
+    """Slabs in registers are read once; short groups fit in the shared memory of a cluster; others
+    are split."""
     c = Call(args)
     n = c.per * c.length
     if c.last:
         few = n <= (2**16 if "gy" in args else 2**15)
         rungs = "cuda_channels", "cuda_channels_split"
-        return rungs if few else rungs[::-1]
+        return "cuda_channels_registers", *(rungs if few else rungs[::-1])
     return ("cuda_cluster", "cuda_split") if n <= 2**17 else ("cuda_split", "cuda_cluster")
 
 

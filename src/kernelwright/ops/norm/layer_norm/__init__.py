@@ -197,7 +197,7 @@ def add_layer_norm(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """h = input + residual and layer_norm(h), in one pass.
 
-    h is rounded to its dtype before it is normalised, so the results equal those of the two
+    h is rounded to its dtype before it is normalized, so the results equal those of the two
     separate operations. Autocast does not change their dtypes.
 
     Args:
@@ -233,7 +233,7 @@ def add_rms_norm(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """h = input + residual and rms_norm(h), in one pass.
 
-    h is rounded to its dtype before it is normalised, so the results equal those of the two
+    h is rounded to its dtype before it is normalized, so the results equal those of the two
     separate operations. Autocast does not change their dtypes.
 
     Args:

@@ -15,7 +15,7 @@
 
 namespace {
 
-// A vector composed of two neighbours: the elements of `low` from `by` on, the rest from `high`.
+// A vector composed of two neighbors: the elements of `low` from `by` on, the rest from `high`.
 template <typename T, int N>
 __device__ __forceinline__ kw::Vec<T, N> joined(const kw::Vec<T, N> &low, const kw::Vec<T, N> &high,
                                                 int by) {

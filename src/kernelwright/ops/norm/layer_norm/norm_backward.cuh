@@ -6,7 +6,7 @@
 
 namespace kw {
 
-// The rows that a backward reads: gy, gh with kAdd, and the normalised input with its statistics.
+// The rows that a backward reads: gy, gh with kAdd, and the normalized input with its statistics.
 template <typename N> struct Streams {
   const typename N::T *gy, *gh, *x;
   const float *means, *rstds;

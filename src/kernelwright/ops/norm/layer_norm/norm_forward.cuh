@@ -34,7 +34,7 @@ template <typename N, int VEC, int VECS, int THREADS, int ROWS> struct Arrivals 
   }
 
   __device__ __forceinline__ int column(int v) const { return (v * THREADS + first) * VEC; }
-  // Vector v of the i-th row in flight: x, or after `take` the vector that is normalised.
+  // Vector v of the i-th row in flight: x, or after `take` the vector that is normalized.
   __device__ __forceinline__ V &slot(int i, int v, int stream = 0) const {
     return slots[((i * kStreams + stream) * VECS + v) * THREADS];
   }

@@ -193,7 +193,7 @@ def _rms_statistics(x, eps):
 
 
 def _of_h(fn):
-    """For the backwards in whose schemas the normalised rows are called h."""
+    """For the backwards in whose schemas the normalized rows are called h."""
     return lambda h, **others: fn(x=h, **others)
 
 

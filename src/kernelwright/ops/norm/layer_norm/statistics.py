@@ -20,5 +20,5 @@ def of_x(x, rstd, mean=None, **others):
 
 
 def of_h(h, rstd, mean=None, **others):
-    """The same if the normalised rows are called h."""
+    """The same if the normalized rows are called h."""
     return of_x(h, rstd, mean)

@@ -112,7 +112,7 @@ class BackwardCall(Call):
 
     @property
     def add(self) -> bool:
-        """Whether the normalised tensor has a gradient of its own, which is added."""
+        """Whether the normalized tensor has a gradient of its own, which is added."""
         return self.args.get("gh") is not None
 
     @property

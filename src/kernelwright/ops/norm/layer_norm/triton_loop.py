@@ -83,7 +83,7 @@ def block_of(
     x_ptr, r_ptr, col, inside,
     H: tl.constexpr, ADD: tl.constexpr, EVICTION: tl.constexpr,
 ):  # fmt: skip
-    """The elements that are normalised: x, or x + r, rounded to its type H."""
+    """The elements that are normalized: x, or x + r, rounded to its type H."""
     h = tl.load(x_ptr + col, mask=inside, other=0.0, eviction_policy=EVICTION)
     if ADD:
         r = tl.load(r_ptr + col, mask=inside, other=0.0, eviction_policy=EVICTION)
