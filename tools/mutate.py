@@ -55,6 +55,10 @@ ALIGNED = (
     "the next barrier is not in a branch: a GPU's compiler reconverges the warp there, as at "
     "__syncthreads"
 )
+OF_THE_ENGINE = (
+    "makes the barriers visible to the copy engine, which is not emulated; __syncthreads follows "
+    "for the threads"
+)
 SAME_THREAD = (
     "thread 0 executes both sides; racecheck attributes the first to all threads of its warp"
 )
@@ -87,6 +91,20 @@ REDUNDANT: dict[tuple[str, str, int], dict[str, str]] = {
         "softmax/cuda_cluster.cu": ALIGNED,
         "layer_norm/cuda_cluster.cu": ALIGNED,
         "cross_entropy/cuda_cluster.cu": ALIGNED,
+        "group_norm/cuda_channels_registers.cu": ALIGNED,
+        "group_norm/cuda_channels_registers_backward.cu": ALIGNED,
+    },
+    ("cuda_channels_registers_backward.cu", "__syncthreads();", 3): {
+        "group_norm/cuda_channels_registers_backward.cu": "with a weight or a bias, the barriers "
+        "of the sums of channels come in between; only calls without both need this one",
+    },
+    ("cluster.cuh", "__syncwarp();  // racecheck attributes a lane's init to its whole warp", 1): {
+        "group_norm/cuda_channels_registers.cu": SAME_THREAD,
+        "group_norm/cuda_channels_registers_backward.cu": SAME_THREAD,
+    },
+    ("bulk.cuh", "emulator::fence_mbarrier_init();", 1): {
+        "paged/cuda_split_bulk.cu": OF_THE_ENGINE,
+        "decode/cuda_split_bulk.cu": OF_THE_ENGINE,
     },
     ("cuda_warp.cu", "if constexpr (VEC * VECS > 8) __syncwarp();", 1): {
         "layer_norm/cuda_warp.cu": "an optimization barrier: without it, the compiler would keep "

@@ -144,7 +144,7 @@ def _unwatched(chosen: list[Ladder], machine: str) -> Iterator[Job]:
 
 
 def _untimed(lad: Ladder, machine: str) -> Iterator[str]:
-    """Bench cases that a rung written here takes and for which its present source has none, or
+    """Bench cases that a rung written here takes and for which its current source has none, or
     none of what serves with the config with which it does."""
     found = records.load(machine, lad.name)
     kept = {(r.rung, r.case, r.hash) for r in found}

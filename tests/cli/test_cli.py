@@ -98,7 +98,7 @@ def test_help_imports_only_what_renders_it():
     [(("bench", "softmx"), "softmx: there is no operator softmx; did you mean softmax or"),
      (("verify", "layer_nrm.backward.triton_row"), "did you mean layer_norm.backward or"),
      (("inspect", "softmax.cuda_wrap"), "has no rung cuda_wrap; did you mean cuda_warp or"),
-     (("inspect", "zzz.cuda"), "there is no operator zzz (kernelwright list)")],
+     (("inspect", "zzz.cuda"), "there is no operator zzz (see kernelwright list)")],
 )  # fmt: skip
 def test_a_name_mistyped_is_answered_without_torch(words, said):
     code = (
@@ -117,6 +117,24 @@ def test_every_rung_can_be_named_before_the_hashes_have_it(monkeypatch):
     monkeypatch.setattr(names, "rungs", lambda: {x.name: [] for x in ladders()})
     for rung in {r.name: f"{x.name}.{r.name}" for x in ladders() for r in x.rungs}.values():
         assert names.known(rung) == rung
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("info", "softmax"), ("No such command 'info'. Did you mean 'list'?", "kernelwright --help")),
+     (("verfy",), ("Did you mean 'verify'?", "kernelwright --help")),
+     (("judge", "f.py:g"), ("'--as'", "judge my_kernel.py:my_softmax --as softmax", "--help")),
+     (("bench", "softmax", "--pers"), ("--peers", "kernelwright bench --help"))],
+)  # fmt: skip
+def test_wrong_usage_is_answered_with_what_to_type(capfd, words, said):
+    code, out, err = call(capfd, *words)
+    assert code == 2 and not out and all(part in err for part in said)
+
+
+def test_every_synonym_stands_for_a_command(capfd):
+    _, out, _ = call(capfd, "--help")
+    assert all(f"│ {name} " in out for name in cli.SYNONYMS.values())
+    assert not any(f"│ {name} " in out for name in cli.SYNONYMS)
 
 
 def test_the_version(capfd):
@@ -246,12 +264,16 @@ MISTAKES = {
 }
 
 
+# One line, followed by commands to type if the usage is wrong.
+MESSAGE = r"kernelwright: [^\n]+\n(  (example|all options|all commands):  kernelwright [^\n]+\n)*"
+
+
 @pytest.mark.parametrize("arguments", MISTAKES.values(), ids=MISTAKES.keys())
 def test_a_mistake_is_one_line(capfd, arguments):
     code, out, err = call(capfd, *arguments)
     assert code == 2
     assert out == ""
-    assert re.fullmatch(r"kernelwright: [^\n]+\n", err), err
+    assert re.fullmatch(MESSAGE, err), err
     code, out, _ = call(capfd, *arguments, "--json")
     assert code == 2 and json.loads(out)["exit"] == 2
 

@@ -114,7 +114,7 @@ def test_a_crash_names_kernel_signal_and_line_and_is_over():
     with pytest.raises(emulator.Crashed) as caught:
         run(torch.rand(64), x)
     said = str(caught.value)
-    ended = f"destroys: the process that ran it was ended by SIGILL; {line('y[n + 16]')}: "
+    ended = f"destroys: the process that ran it was killed by SIGILL; {line('y[n + 16]')}: "
     assert said.startswith(ended)
     assert "writes 4 bytes" in said and "y, which has 256" in said
     assert not x.any()
@@ -124,7 +124,7 @@ def test_a_crash_names_kernel_signal_and_line_and_is_over():
 def test_a_crash_of_no_known_line():
     with pytest.raises(emulator.Crashed) as caught:
         bound("ends", ("y",))(torch.rand(64))
-    assert str(caught.value) == "ends: the process that ran it was ended by SIGILL"
+    assert str(caught.value) == "ends: the process that ran it was killed by SIGILL"
 
 
 def test_a_process_that_was_forked_has_a_process_of_its_own():
@@ -175,7 +175,7 @@ def test_verify_says_which_kernel_of_a_folder_crashes_and_goes_on(tmp_path):
     for operator in ("scale", "scale.backward"):  # one kernel serves both
         crashed = rows.pop((operator, "cuda_thread"))
         assert crashed["outcome"] == "error"
-        assert "the process that ran it was ended by SIGILL; cuda_thread.cu:" in crashed["why"]
+        assert "the process that ran it was killed by SIGILL; cuda_thread.cu:" in crashed["why"]
     assert {r["outcome"] for r in rows.values()} == {"pass"}
 
 
@@ -196,7 +196,7 @@ def test_judge_says_which_kernel_crashes_and_where(tmp_path):
     watched, crashed = verdict.failures  # the checks of memory accesses run on inputs of some size
     assert watched.why.startswith(f"bounds: {line('y[n + 16]')}: ")
     why = str(crashed)
-    assert f"destroys: the process that ran it was ended by SIGILL; {line('y[n + 16]')}: " in why
+    assert f"destroys: the process that ran it was killed by SIGILL; {line('y[n + 16]')}: " in why
 
 
 def test_an_exercise_says_where_it_crashes(tmp_path):
@@ -205,4 +205,4 @@ def test_an_exercise_says_where_it_crashes(tmp_path):
     (tmp_path / of.file_name).write_text(destructive(text, "  if (i < n)"))
     found = exercise.check(exercise.named("gelu.cuda_thread"), tmp_path)
     assert found["outcome"] == "error"
-    assert f"was ended by SIGILL; {of.file_name}:" in found["why"]
+    assert f"was killed by SIGILL; {of.file_name}:" in found["why"]

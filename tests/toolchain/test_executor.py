@@ -203,7 +203,7 @@ def test_runner_guards_its_outputs(gpu, fake, cuda_source, monkeypatch):
     with redzones.guarded() as guard:
         run = bound(cuda_plan(cuda_source, 8))
     run(torch.randn(8), 1.0)  # the fake driver writes nothing
-    assert guard.check() == "y: 8 of 8 elements never written, first 0"
+    assert guard.check() == "y: 8 of 8 elements never written; the first is element 0"
 
 
 def test_a_grid_that_clusters_do_not_divide_is_refused(gpu, cuda_source):

@@ -28,9 +28,9 @@ def test_guard_sees_every_wrong_write(dtype):
 
     base = torch.Tensor.untyped_storage
     assert after(lambda t: t.fill_(1)) is None
-    assert "never written, first 0" in after(lambda t: None)
+    assert "never written; the first is element 0" in after(lambda t: None)
     if dtype != torch.uint8:
-        assert "1 of 15 elements never written, first 14" in after(lambda t: t[:, :4].fill_(1) + t[:2, 4].fill_(1).sum())  # fmt: skip  # noqa: E501
+        assert "1 of 15 elements never written; the first is element 14" in after(lambda t: t[:, :4].fill_(1) + t[:2, 4].fill_(1).sum())  # fmt: skip  # noqa: E501
 
     def beyond(t):
         t.fill_(1)

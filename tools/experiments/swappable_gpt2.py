@@ -140,7 +140,7 @@ class GPT2(nn.Module):
                 nn.init.zeros_(p)
 
     def hidden(self, tokens_BT: torch.Tensor) -> torch.Tensor:
-        """The last layer's output, normalised: shape (B, T, C)."""
+        """The last layer's output, normalized: shape (B, T, C)."""
         stream_BTC = self.operators.embedding(tokens_BT, self.tokens)
         delta_BTC = self.positions[: tokens_BT.shape[1]].expand_as(stream_BTC)
         for block in self.blocks:

@@ -6,7 +6,7 @@ import inspect
 import json
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,40 +23,53 @@ def _unwrapped(doc: str) -> str:
     return "\n\n".join(p if p.startswith("\b") else p.replace("\n", " ") for p in paragraphs)
 
 
+HELP = """GPU operators for PyTorch, implemented step by step. Verify, time and study every step.
+
+Each implementation of an operator is a rung, named OP.RUNG. All commands work without a GPU: Triton
+rungs are interpreted, CUDA C++ rungs emulated, and times from an H200 are shown.
+
+\b
+First steps:
+  kernelwright list softmax                 the rungs of an operator
+  kernelwright verify softmax.triton_row    is it correct?
+  kernelwright bench softmax --quick        how fast is it?
+  kernelwright judge FILE.py:FN --as OP     both, for your own kernel
+  kernelwright learn                        ten lessons on CUDA
+"""
+GROUPS = {
+    "Operators": (looking.list_, proving.verify, timing.bench, timing.tune, timing.compare),
+    "What a kernel does": (looking.inspect, learning.dissect, learning.debug, profiling.profile),
+    "Your own code": (timing.judge, running.run, learning.new, extending.extension),
+    "Learn": (lessons.learn, learning.exercise),
+    "Language models": (training.train, training.generate),
+    "This machine and the records": (looking.env, proving.ledger, looking.report),
+}
+# What other tools call our commands.
+SYNONYMS = {
+    "autotune": "tune", "benchmark": "bench", "build": "inspect", "check": "verify",
+    "diff": "compare", "disassemble": "inspect", "doctor": "env", "examples": "learn",
+    "explain": "list", "export": "extension", "info": "list", "lesson": "learn", "ls": "list",
+    "ncu": "profile", "sanitize": "verify", "show": "list", "system": "env", "test": "verify",
+    "time": "bench", "tutorial": "learn",
+}  # fmt: skip
+
 app = typer.Typer(
     name="kernelwright",
-    help="GPU operators for PyTorch, each a ladder of rungs: verify them, time them, see why they "
-    "are fast.",
-    epilog="Start with: kernelwright list. Exit codes: 0 good, 1 a check failed, 2 wrong usage, "
-    "3 nothing could be run.",
+    help=_unwrapped(HELP),
+    epilog="kernelwright COMMAND --help shows examples. Exit codes: 0 good, 1 a check failed, "
+    "2 wrong usage, 3 nothing could be run.",
     add_completion=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    looking.list_,
-    proving.verify,
-    looking.env,
-    timing.bench,
-    timing.tune,
-    looking.inspect,
-    lessons.learn,
-    learning.dissect,
-    learning.debug,
-    running.run,
-    proving.ledger,
-    timing.compare,
-    timing.judge,
-    learning.exercise,
-    looking.report,
-    learning.new,
-    training.train,
-    training.generate,
-    extending.extension,
-    profiling.profile,
-):
-    app.command(command.__name__.rstrip("_"), help=_unwrapped(command.__doc__ or ""))(command)
+for group, commands in GROUPS.items():
+    for command in commands:
+        app.command(
+            command.__name__.rstrip("_"),
+            help=_unwrapped(command.__doc__ or ""),
+            rich_help_panel=group,
+        )(command)
 
 
 def _version(asked: bool) -> None:
@@ -83,7 +96,8 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         code = app(args=arguments, standalone_mode=False)
     except usage_error as e:  # pyright: ignore[reportGeneralTypeIssues]
-        code = _say(USAGE, e.format_message(), arguments)
+        code = _say(USAGE, e.format_message() + _suggested(e, arguments), arguments)
+        print(_instead(e), file=sys.stderr)
     except (KeyboardInterrupt, typer.Abort):
         code = _say(STOPPED, "stopped", arguments)
     except BrokenPipeError:  # the reader has closed the pipe, so no message can be delivered
@@ -92,6 +106,26 @@ def main(arguments: list[str] | None = None) -> None:
     except UserError as e:
         code = _say(e.exit_code, str(e), arguments)
     sys.exit(code or GOOD)
+
+
+def _suggested(error: Any, arguments: list[str]) -> str:
+    """The command that an unknown name probably stands for, as a part of the message."""
+    meant = SYNONYMS.get(next((a for a in arguments if not a.startswith("-")), ""))
+    message = error.format_message()
+    unknown = message.startswith("No such command") and "Did you mean" not in message
+    return f" Did you mean '{meant}'?" if unknown and meant else ""
+
+
+def _instead(error: Any) -> str:
+    """What to type after a mistake in the usage: the command's first example and its help."""
+    context = error.ctx
+    lines = ((context.command.help if context else "") or "").splitlines()
+    begin = next((i for i, x in enumerate(lines) if x.strip() == "Examples:"), None)
+    example = [] if begin is None else [f"  example:  {lines[begin + 1].strip()}"]
+    own = context.command.name if context and context.parent else ""
+    path = f"kernelwright {own}".strip()
+    what = "options" if example else "commands"
+    return "\n".join([*example, f"  all {what}:  {path} --help"])
 
 
 def _say(code: int, message: str, arguments: list[str]) -> int:

@@ -40,11 +40,11 @@ def extension(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Export a CUDA C++ rung as a project that depends only on PyTorch.
+    """Export a CUDA C++ rung as a PyTorch extension.
 
-    The project contains the rung's unmodified kernel, its TORCH_LIBRARY binding with a fake
-    implementation and a gradient, a test, a README, and run_time.py, which builds the kernel in
-    five ways and compares them. The styles are:
+    The project depends only on PyTorch. It contains the rung's unmodified kernel, its
+    TORCH_LIBRARY binding with a fake implementation and a gradient, a test, a README, and
+    run_time.py, which builds the kernel in five ways and compares them. The styles are:
 
     \b
     inline      source strings with load_inline     load   source files with load
@@ -74,6 +74,6 @@ def extension(
         if as_json:
             out.emit({"files": [str(p) for p in written]})
         else:
-            out.print(f"{len(written)} files in {into}: begin with {into / 'README.md'}")
+            out.print(f"{len(written)} files in {into}: start with {into / 'README.md'}")
             out.print(f"On a machine with a GPU: cd {into}; python run_time.py")
     return GOOD

@@ -38,9 +38,9 @@ def exercise(
     wide: Wide = False,
     as_json: Json = False,
 ) -> int:
-    """Learn by writing a kernel, or by finding a fault in one. It is verified like a rung.
+    """Learn by writing a kernel, or by finding a fault in one.
 
-    --check compares the results with PyTorch's; for CUDA C++ it also finds data races,
+    --check compares its results with PyTorch's; for CUDA C++ it also finds data races,
     out-of-bounds accesses, uninitialized reads and divergent barriers with their lines, and
     compares counters with the targets of the exercise. Needs no GPU: without one, Triton kernels
     are interpreted, Numba kernels simulated and CUDA C++ kernels emulated. Your file runs
@@ -60,7 +60,7 @@ def exercise(
       kernelwright exercise --json | jq '.[].state'
     """
     if rung is None and (check or hint or solution):
-        raise UsageError("NAME: name the exercise (kernelwright exercise lists them)")
+        raise UsageError("NAME: name the exercise (see kernelwright exercise)")
     if check + hint + solution + setup > 1:
         raise UsageError("--check, --hint, --solution, --setup: give only one of them")
     with printing(as_json, wide) as out:
@@ -123,7 +123,7 @@ def dissect(
     wide: Wide = False,
     as_json: Json = False,
 ) -> int:
-    """Show what each line of a CUDA C++ rung costs: sectors, bank conflicts, inactive lanes.
+    """Count the memory traffic of each line of a CUDA C++ kernel.
 
     Runs the rung on the CPU and groups the accesses of a warp's lanes as a GPU would. Needs no GPU.
 
@@ -193,14 +193,16 @@ def debug(
     ] = None,
     launch: own_kernels.Launch = None,
 ) -> int:
-    """Step through a rung in a debugger, from its kernel's first line. Needs no GPU.
+    """Step through a kernel in a debugger, on the CPU.
 
-    Triton runs in its interpreter under pdb: `p x` prints a whole block of values, and every
-    program stops. Numba runs in its simulator under pdb, stopped in the first thread of the first
-    block. PyTorch runs under pdb. CUDA C++ runs in the emulator under gdb, stopped in the first
-    thread of the first block: expressions may use threadIdx and blockIdx (break 20 if
-    threadIdx.x == 5), `cuda threads` shows where the block's threads are, `cuda thread 3` inspects
-    another thread, `cuda go 3` runs until that thread reaches this line. See `help cuda`.
+    Execution stops at the kernel's first line. Triton runs in its interpreter under pdb: `p x`
+    prints a whole block of values, and every program stops. Numba runs in its simulator under pdb
+    and stops in the first thread of the first block. PyTorch runs under pdb.
+
+    CUDA C++ runs in the emulator under gdb and stops in the first thread of the first block.
+    Expressions may use threadIdx and blockIdx (break 20 if threadIdx.x == 5); `cuda threads` shows
+    where the block's threads are, `cuda thread 3` inspects another thread, and `cuda go 3` runs
+    until that thread reaches this line. See `help cuda`.
 
     \b
     Examples:
@@ -242,7 +244,7 @@ def new(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Write the scaffold of an operator: a complete folder that passes `verify`, for you to change.
+    """Create an operator: a folder that passes `verify`, to edit.
 
     \b
     Examples:
@@ -252,7 +254,9 @@ def new(
       kernelwright judge my_kernel.py:fn --as my_spec.py
     """
     if (op is None) == (spec is None):
-        raise UsageError("OP, --spec: give exactly one of them")
+        raise UsageError(
+            "OP, --spec: give exactly one of them, for example kernelwright new elementwise/scale"
+        )
     with printing(as_json) as out:
         from kernelwright.workbench.scaffold import scaffold
 

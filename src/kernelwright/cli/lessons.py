@@ -39,7 +39,7 @@ def learn(
     wide: Wide = False,
     as_json: Json = False,
 ) -> int:
-    """Learn the machine in ten lessons, each with a measurement, a picture and two questions.
+    """Learn CUDA in ten lessons, with measurements and questions.
 
     Needs no GPU: without one, the emulator counts what the kernels do, and times recorded on an
     H200 are shown. On a GPU, the kernels are timed too. On a terminal, a lesson asks its questions;
@@ -59,7 +59,7 @@ def learn(
     if quiz and (name is not None or answer or picture):
         raise UsageError("--quiz: takes no lesson, --answer or --picture")
     if name is None and (answer or picture):
-        raise UsageError("LESSON: name the lesson (kernelwright learn lists them)")
+        raise UsageError("LESSON: name the lesson (see kernelwright learn)")
     with printing(as_json, wide) as out:
         if quiz:
             return _quiz(out, as_json)
@@ -76,7 +76,9 @@ def learn(
             return GOOD
         of = module.named(name)
         if len(answer or ()) > len(of.questions):
-            raise UsageError(f"--answer: {of.name} has {len(of.questions)} questions")
+            from kernelwright.support.words import counted
+
+            raise UsageError(f"--answer: {of.name} has {counted(len(of.questions), 'question')}")
         return _lesson(out, of, answer or [], picture, as_json)
 
 

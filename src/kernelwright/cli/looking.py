@@ -28,7 +28,7 @@ def list_(
     wide: Wide = False,
     as_json: Json = False,
 ) -> int:
-    """List operators and their rungs, what runs on this machine and which rung is dispatched.
+    """List operators and rungs, and which rung is dispatched.
 
     \b
     Examples:
@@ -51,7 +51,9 @@ def list_(
 
 
 def env(
-    roofs: Annotated[bool, typer.Option(help="Measure the machine's roofs (about 10 s).")] = True,
+    roofs: Annotated[
+        bool, typer.Option(help="Measure memory bandwidth and FLOP/s (about 10 s).")
+    ] = True,
     quick: Annotated[
         bool, typer.Option("--quick", help="Measure fewer sizes (about 3 s).")
     ] = False,
@@ -59,7 +61,9 @@ def env(
     wide: Wide = False,
     as_json: Json = False,
 ) -> int:
-    """Show this machine's hardware, the backends that work on it, and its measured roofs.
+    """Show this machine's hardware, backends and bandwidth.
+
+    The roofs are the measured limits of the hardware: memory bandwidth, FLOP/s and launch latency.
 
     \b
     Examples:
@@ -96,16 +100,18 @@ def inspect(
         ),
     ],
     arch: Annotated[
-        str, typer.Option(help="The architecture to compile for: sm_80, sm_90a, sm_100a, ...")
+        str, typer.Option(help="The GPU architecture to compile for: sm_80, sm_90a, sm_100a, ...")
     ] = "sm_90a",
     case: Annotated[str | None, typer.Option(help="A case's id (default: the first case).")] = None,
     ptx: Annotated[bool, typer.Option("--ptx", help="Print the PTX.")] = False,
-    sass: Annotated[bool, typer.Option("--sass", help="Print the machine code.")] = False,
+    sass: Annotated[bool, typer.Option("--sass", help="Print the machine code (SASS).")] = False,
     ttgir: Annotated[bool, typer.Option("--ttgir", help="Print Triton's GPU IR.")] = False,
     wide: Wide = False,
     as_json: Json = False,
 ) -> int:
-    """Show what a rung compiles to: registers, spills, occupancy, instruction mix. Needs no GPU.
+    """Show what a rung compiles to: registers, spills, occupancy.
+
+    Needs no GPU: the compilers run on the CPU.
 
     \b
     Examples:
@@ -142,7 +148,9 @@ def report(
     ),
     as_json: Json = False,
 ) -> int:
-    """Write the records as one self-contained HTML page: ladders, rooflines, sources, diffs.
+    """Write all results as one self-contained HTML page.
+
+    It shows ladders, rooflines, sources and diffs, and opens offline in any browser.
 
     \b
     Examples:
@@ -150,7 +158,7 @@ def report(
       kernelwright report -o /tmp/ladders.html
     """
     if not output.parent.is_dir():
-        raise UsageError(f"-o: folder {output.parent} does not exist")
+        raise UsageError(f"-o: there is no folder {output.parent}; create it first")
     with printing(as_json) as out:
         with waiting("drawing the report", out):
             import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]

@@ -64,8 +64,8 @@ def _check(name: str) -> None:
     backward = parts[1:2] == ["backward"]
     operator, rung = ".".join(parts[: 1 + backward]), ".".join(parts[1 + backward :])
     if operator not in every:
-        meant = suggestion(operator, every) or " (kernelwright list)"
+        meant = suggestion(operator, every) or " (see kernelwright list)"
         raise UsageError(f"{name}: there is no operator {operator}{meant}")
     if rung and rung not in every[operator] and not (CHECKOUT and _written(rung)):
-        meant = suggestion(rung, every[operator]) or " (kernelwright list)"
+        meant = suggestion(rung, every[operator]) or " (see kernelwright list)"
         raise UsageError(f"{name}: {operator} has no rung {rung}{meant}")

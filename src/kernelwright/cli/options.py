@@ -58,5 +58,9 @@ def recorded(out: Output, folder: object) -> None:
 def writable(path: Path) -> None:
     """Raises UsageError if a page cannot be written, before any work is done."""
     if path.is_dir() or not path.parent.is_dir():
-        missing = f"{path} is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        missing = (
+            f"{path} is a folder; give a file"
+            if path.is_dir()
+            else f"there is no folder {path.parent}; create it first"
+        )
         raise UsageError(f"--html: {missing}")

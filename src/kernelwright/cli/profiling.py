@@ -48,7 +48,7 @@ def profile(
     wide: Wide = False,
     as_json: Json = False,
 ) -> int:
-    """Profile a training step, a step of generation, or an operator.
+    """Profile a training step, a generation step or an operator.
 
     Prints the kernels with their number of launches, time and operator. Writes a trace for
     Perfetto, a flame graph of Python stacks (one HTML file) and the memory over time.
@@ -77,9 +77,9 @@ def profile(
 
             say("profiling")
             found = module.profile(make(), where, out)
-            say("swapping")
+            say("timing with the other rung")
             swapped = [swaps.measure(make, op, rung, where) for op, rung in pairs]
-            say("waiting for Nsight Compute")
+            say("running Nsight Compute")
             counted = counters.measure(what, model, batch, context) if ncu else []
         if as_json:
             console.emit({"profile": found, "swaps": swapped, "ncu": counted})

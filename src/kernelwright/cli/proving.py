@@ -50,7 +50,9 @@ def verify(
     wide: Wide = False,
     as_json: Json = False,
 ) -> int:
-    """Verify rungs against a float64 reference, on ordinary and adversarial inputs.
+    """Verify rungs against a float64 reference implementation.
+
+    The inputs are ordinary and adversarial: empty and very large tensors, NaN, infinities, strides.
 
     The error allowed is twice that of PyTorch's own operator plus 2 ulp, or, where terms cancel,
     plus float32's rounding noise. Without a GPU, Triton rungs are interpreted, Numba rungs
@@ -121,7 +123,7 @@ def _watch(
         with terminal.checked():
             checks = report.checks_of(check)
             seeds = report.seeds_of(seed, checks)
-        with waiting("watching", out):
+        with waiting("checking", out):
             chosen = scaffold.operators(names)
             stream = findings.watching(verify_.chosen(chosen), checks)
             shown = None if as_json else lambda rows: out.print(findings.watched(stream, rows))
@@ -144,7 +146,7 @@ def _watch(
 def ledger(
     check: Annotated[
         bool,
-        typer.Option("--check", help="Fail if a rung in a default order is unproven."),
+        typer.Option("--check", help="Fail if an unproven rung could be dispatched by default."),
     ] = False,
     merge: Annotated[
         list[Path] | None,
@@ -158,7 +160,10 @@ def ledger(
     wide: Wide = False,
     as_json: Json = False,
 ) -> int:
-    """Show which rungs are proven on which GPU, and which are not.
+    """Show which rungs are proven, and on which GPU.
+
+    A rung is proven on a GPU if its current source has passed verification there. Only proven
+    rungs are dispatched by default.
 
     \b
     Examples:

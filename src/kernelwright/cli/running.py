@@ -48,9 +48,10 @@ def run(
     ] = "h200",
     wide: Wide = False,
 ) -> int:
-    """Run a whole CUDA program: main, host API and kernels. Needs no GPU.
+    """Run a complete CUDA program without a GPU, or on one.
 
-    Without --gpu, the program is built by the C++ compiler, and its kernels run in the emulator.
+    Without --gpu, the program is built with the C++ compiler; main and the host API run on the CPU,
+    and kernels run in the emulator.
     Findings are printed on standard error after the program's own output, with file and line. Times
     that the program measures are those of the emulator, not of a GPU. docs/run.md lists what is
     supported.

@@ -26,7 +26,10 @@ def bench(
     ],
     case: Cases = None,
     quick: Quick = False,
-    peers: Annotated[bool, typer.Option("--peers", help="Also time other libraries.")] = False,
+    peers: Annotated[
+        bool,
+        typer.Option("--peers", help="Also time other installed libraries, for example Liger."),
+    ] = False,
     record: Record = False,
     html: Annotated[
         Path | None,
@@ -46,7 +49,9 @@ def bench(
     seed: Annotated[int, typer.Option(help="Seed of the sampled shapes.")] = 0,
     as_json: Json = False,
 ) -> int:
-    """Time ladders against torch, torch.compile, peers and the machine's roofs in one run.
+    """Benchmark the rungs of operators against PyTorch.
+
+    The baselines are PyTorch, torch.compile, other libraries (--peers) and the measured roofs.
 
     A rung is timed on a case only after its result on that case was verified. Cold: operands in
     DRAM; warm: operands in L2; host: CPU time of a call. Without a GPU, the times of GPU rungs are
@@ -66,7 +71,9 @@ def bench(
     """
     if sample is not None:
         if case or record or html:
-            raise UsageError("--sample takes no --case, --record or --html: its shapes are drawn")
+            raise UsageError(
+                "--sample: not with --case, --record or --html, because its shapes are random"
+            )
         return _sampled(ops, sample, seed, quick, peers, wide, as_json)
     if html:
         writable(html)
@@ -145,11 +152,12 @@ def tune(
     wide: Wide = False,
     as_json: Json = False,
 ) -> int:
-    """Search the rungs' configs on this GPU and write the table for its compute capability.
+    """Find the fastest rungs and configs on this GPU.
 
-    Dispatch reads the table when the next process starts. It is written to $KW_RECORDS/tuned or, if
-    that is unset, to the user's data directory; in a checkout, and for your own operators, to the
-    operator's folder. The command prints the location.
+    The results are written as a table for the GPU's compute capability. Dispatch reads it when the
+    next process starts. It is written to $KW_RECORDS/tuned or, if that is unset, to the user's data
+    directory; in a checkout, and for your own operators, to the operator's folder. The command
+    prints the location.
 
     \b
     Examples:
@@ -202,12 +210,12 @@ def compare(
     alone for every operator that differs ("." is this checkout). The two are launched alternately.
     Both are verified on a case before they are timed; a difference below twice the A/A noise is
     "same". Without a GPU, PyTorch is timed on the CPU, and kernels are compiled and their
-    resources compared. The Python code of both sides runs in this process: use `judge` for code
+    resources compared. The Python code of both runs in this process: use `judge` for code
     that you do not trust.
 
     Exit codes: 0 same or faster on every case, 1 slower on a case, 2 wrong usage, 3 nothing could
-    be timed, 4 not slower on any case but ambiguous on at least one, 5 a side is wrong or fails on
-    a case.
+    be timed, 4 not slower on any case but ambiguous on at least one, 5 the results of A or B are
+    wrong, or it fails, on a case.
 
     \b
     Examples:
@@ -290,15 +298,15 @@ def judge(
     wide: Wide = False,
     as_json: Json = False,
 ) -> int:
-    """Judge any kernel: is it correct, how fast is it, and what limits it?
+    """Check your own kernel: is it correct, how fast, what limits it?
 
-    The kernel is a Python function of tensors (Triton, Numba, CuPy, load_inline, ...) or a CUDA C++
+    It is a Python function of tensors (Triton, Numba, CuPy, load_inline, ...) or a CUDA C++
     kernel with a launch file. The kernel runs in a separate process with limits; this process makes
     the inputs, computes the reference, measures the time and compares. This guards against
     accidents and cheating, not against malicious code. Without a GPU, the verdict contains
     correctness and static properties of the compiled code, but no times.
 
-    Exit codes: 0 right, 1 wrong, 2 wrong usage, 3 inconclusive: it cannot be judged on this
+    Exit codes: 0 correct, 1 wrong, 2 wrong usage, 3 inconclusive: it cannot be judged on this
     machine, or too few inputs ran.
 
     \b

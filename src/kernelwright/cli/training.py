@@ -44,19 +44,20 @@ def train(
     dropout: Annotated[
         Float, typer.Option(help="Dropout probability (default: the model's).")
     ] = None,
-    steps: Annotated[Int, typer.Option(help="Steps of the optimizer.")] = None,
+    steps: Annotated[Int, typer.Option(help="Number of optimizer steps.")] = None,
     batch: Annotated[Int, typer.Option(help="Sequences per step, over all processes.")] = None,
     micro: Annotated[
-        Int, typer.Option(help="Sequences per forward; gradients are accumulated.")
+        Int,
+        typer.Option(help="Sequences per forward pass (micro-batch); gradients are accumulated."),
     ] = None,
     lr: Annotated[Float, typer.Option(help="Maximum learning rate.")] = None,
     schedule: Annotated[
         Text, typer.Option(help="Learning rate schedule: cosine, wsd or constant.")
     ] = None,
-    warm_up: Annotated[
-        Int, typer.Option(help="Steps in which the learning rate increases.")
+    warm_up: Annotated[Int, typer.Option(help="Warmup steps of the learning rate.")] = None,
+    weight_decay: Annotated[
+        Float, typer.Option(help="Weight decay of the weight matrices.")
     ] = None,
-    weight_decay: Annotated[Float, typer.Option(help="Weight decay of the matrices.")] = None,
     beta2: Annotated[Float, typer.Option(help="AdamW's beta2.")] = None,
     clip: Annotated[
         Float, typer.Option(help="Maximum norm of the gradients (0: no clipping).")
@@ -74,7 +75,7 @@ def train(
     recompute: Annotated[
         Text,
         typer.Option(
-            help="Activations that are recomputed in the backward: none, light, selective, full "
+            help="Activation checkpointing: none, light, selective or full "
             "(default: light on a GPU, none on a CPU and under torch.compile)."
         ),
     ] = None,
@@ -82,16 +83,18 @@ def train(
     deterministic: Annotated[
         bool,
         typer.Option(
-            "--deterministic", help="Refuse operations whose results may differ between runs."
+            "--deterministic", help="Raise an error for operations that are not deterministic."
         ),
     ] = False,
-    seed: Annotated[Int, typer.Option(help="Seed of weights, data order and dropout.")] = None,
+    seed: Annotated[
+        Int, typer.Option(help="Random seed of the initial weights, the data order and dropout.")
+    ] = None,
     save_every: Annotated[Int, typer.Option(help="Steps between checkpoints.")] = None,
     keep: Annotated[Int, typer.Option(help="Number of checkpoints to keep.")] = None,
     eval_every: Annotated[Int, typer.Option(help="Steps between validations.")] = None,
     eval_batches: Annotated[Int, typer.Option(help="Batches per validation.")] = None,
     max_bad_steps: Annotated[
-        Int, typer.Option(help="Stop after this many steps whose gradients are not finite.")
+        Int, typer.Option(help="Stop after this many steps with gradients that are not finite.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder (default: runs/N).")] = None,
     resume: Annotated[
@@ -102,10 +105,11 @@ def train(
     device: Device = None,
     as_json: Json = False,
 ) -> int:
-    """Train a GPT-2 or a Llama on a text: on a CPU, on a GPU, or on several under torchrun.
+    """Train a GPT-2 or Llama model on text, on a CPU or GPU.
 
-    The run's folder gets log.jsonl, checkpoints/, model/ (a Hugging Face checkpoint), samples.txt
-    and loss.svg. --resume continues an interrupted run, bit for bit with --deterministic.
+    Under torchrun, it trains on several GPUs or machines. The run's folder contains log.jsonl,
+    checkpoints/, model/ (a Hugging Face checkpoint), samples.txt and loss.svg. --resume
+    continues an interrupted run, bit for bit with --deterministic.
 
     \b
     Examples:
@@ -127,7 +131,7 @@ def train(
     given = {name: value for name, value in given.items() if value is not None}
     with printing(as_json) as console:
         if out is not None and resume is not None:
-            raise UsageError("out: a resumed run continues in its own folder")
+            raise UsageError("--out: a resumed run continues in its own folder; omit it")
         where = prepare(device, threads, deterministic)
         from kernelwright.train import results, run
         from kernelwright.train.settings import Settings
@@ -150,10 +154,14 @@ def train(
 def generate(
     folder: Annotated[
         Path,
-        typer.Argument(help="A training run, one of its checkpoints, or a Hugging Face model."),
+        typer.Argument(
+            metavar="FOLDER",
+            help="A training run, one of its checkpoints, or a Hugging Face model.",
+        ),
     ],
     prompts: Annotated[
-        list[str] | None, typer.Argument(help="Texts to continue (default: a new line).")
+        list[str] | None,
+        typer.Argument(metavar="TEXT", help="Texts to continue (default: a new line)."),
     ] = None,
     tokens: Annotated[int, typer.Option(help="New tokens per prompt.")] = 200,
     temperature: Annotated[
@@ -172,7 +180,7 @@ def generate(
             help="Sample from tokens with at least this share of the largest probability."
         ),
     ] = 0.0,
-    seed: Annotated[int, typer.Option(help="Seed of the random draws.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of sampling.")] = 0,
     precision: Annotated[
         str, typer.Option(help="float32 or bfloat16 (default: bfloat16 on a GPU).")
     ] = "",
@@ -180,9 +188,10 @@ def generate(
     device: Device = None,
     as_json: Json = False,
 ) -> int:
-    """Continue texts with a trained model, and print them as they are generated.
+    """Generate text with a trained model.
 
-    Several prompts are processed as one batch and printed one after the other.
+    Text is printed as it is generated. Several prompts are processed as one batch and printed
+    one after the other.
 
     \b
     Examples:
@@ -227,14 +236,14 @@ def prepare(device: str | None, threads: int | None, deterministic: bool) -> Any
 
     if threads is not None:
         if threads < 1:
-            raise UsageError(f"threads: must be at least 1, is {threads}")
+            raise UsageError(f"--threads: must be at least 1, is {threads}")
         torch.set_num_threads(threads)
     if device is None:
         return here()
     if device not in ("cpu", "cuda"):
-        raise UsageError(f"device: {device!r} is neither cpu nor cuda")
+        raise UsageError(f"--device: {device!r} is neither cpu nor cuda")
     if device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("device: PyTorch finds no GPU here")
+        raise UsageError("--device: PyTorch finds no GPU here; use --device cpu")
     return torch.device(device)
 
 

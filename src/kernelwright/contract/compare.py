@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass
 
 import torch
 
+from kernelwright.support.words import are, counted
+
 FACTOR, ULPS = 2.0, 2.0
 
 
@@ -127,7 +129,12 @@ def ulp(reference: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def _exact(out: torch.Tensor, want: torch.Tensor) -> Accuracy:
     same = (out == want) | ((out != out) & (want != want))
     wrong = int((~same).sum())
-    return Accuracy(wrong == 0, f"{wrong} of {out.numel()} elements differ" if wrong else "")
+    return Accuracy(
+        wrong == 0,
+        f"{wrong} of {counted(out.numel(), 'element')} {'differs' if wrong == 1 else 'differ'}"
+        if wrong
+        else "",
+    )
 
 
 def _special(out, native, reference) -> str:
@@ -137,11 +144,15 @@ def _special(out, native, reference) -> str:
         # a value at the edge of the range may round to infinity on either side
         agreed = (mine == theirs) | (mine == test(reference.to(out.dtype)))
         if not bool(agreed.all()):
-            where = int((~agreed).reshape(-1).nonzero()[0])
-            count = int((~agreed).sum())
+            wrong = mine & ~agreed  # this result has NaN where PyTorch's has a number
+            extra = int(wrong.sum())
+            wrong = wrong if extra else ~agreed  # or PyTorch's alone has NaN
+            first, count = int(wrong.reshape(-1).nonzero()[0]), int(wrong.sum())
+            verb = are(count) if extra else "should be"
+            where = "but not in" if extra else "as in"
             return (
-                f"{count} elements are {name} in only one of this and PyTorch's result, "
-                f"first {where}"
+                f"{counted(count, 'element')} {verb} {name}, {where} PyTorch's result; "
+                f"the first is element {first}"
             )
     infinite = torch.isinf(out) & torch.isinf(native)
     if bool((out[infinite] != native[infinite]).any()):

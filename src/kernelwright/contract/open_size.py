@@ -3,7 +3,7 @@
 Selection and planning are ordinary Python over the sizes of a call. Given an `OpenSize` in place of
 a batch size, they compute with its present value, and what they compute carries its source: the
 expression over the open sizes. Where the code makes a decision (a comparison, a rounding to a power
-of two), the decision becomes a condition of the trace: for other sizes that fulfil all conditions,
+of two), the decision becomes a condition of the trace: for other sizes that fulfill all conditions,
 the same code would have taken the same path. A plain integer that is the same for many sizes (a
 common divisor, a number of tiles) is fixed: the condition is that it has this value, and `Found`
 looks such values up. Code that needs the size itself (an index, part of a kernel's name) raises

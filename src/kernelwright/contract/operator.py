@@ -78,7 +78,7 @@ class Operator:
         name: "softmax" or "softmax.backward".
         schema: torch schema with named results, "(Tensor x, int dim) -> (Tensor y)". Tensor
             results are allocated for the rungs. Arguments of type float are read at each call;
-            kernels are specialised on int, bool and str arguments.
+            kernels are specialized on int, bool and str arguments.
         reference: plain PyTorch that runs in float64; it defines the correct result.
         inputs: makes the arguments of a case on a device, with `contract.inputs`.
         cases: what is verified and timed.

@@ -21,7 +21,8 @@ class Peer:
             `make` and returns
             `lambda: torch.autograd.grad(out, x, gy, retain_graph=True)[0]`.
             A CUDA graph must be able to capture the call: it launches on the current stream and
-            never synchronises, unless `waits` is set. `make` imports the library itself.
+            never synchronizes, unless `waits` is set. `make` imports the library itself, and
+            raises NotImplementedError for a case that the library does not compute.
         requires: the import name of the library, "liger_kernel"; if it is not installed, the peer
             is skipped and the table says so.
         random: its results are random, so only their shapes and dtypes are compared with ours.

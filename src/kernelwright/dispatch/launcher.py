@@ -100,7 +100,7 @@ def plan_of(
     device: torch.device | None = None,
     config: Config | None = None,
 ) -> Plan:
-    """The plan of a GPU rung for normalised specs; for an H200 if there is no GPU."""
+    """The plan of a GPU rung for normalized specs; for an H200 if there is no GPU."""
     gpu = (gpu_of(device) if device else None) or H200
     if config is None:
         config = config_of(ladder, rung, gpu, specs)

@@ -96,7 +96,7 @@ def rejected(ladder: Ladder, rung: Rung, specs: Specs, device: torch.device) -> 
     if reason:
         return reason
     if rung.is_gpu and not proven_on(ladder, rung):
-        return "unproven: its present source has no passing GPU record"
+        return "unproven: its current source has no passing GPU record"
     return None
 
 

@@ -169,7 +169,7 @@ class Host:
             return json.loads(line)
         code = self.close()
         by = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        raise Crashed(f"the process that ran it was ended by {by}")
+        raise Crashed(f"the process that ran it was killed by {by}")
 
     def _print(self) -> None:
         if size := os.fstat(self._printed).st_size:

@@ -75,7 +75,7 @@ Mbarrier &mbarrier_of(Thread &t, Place p, const void *where) {
             say("needs the mbarrier at byte %u of the shared memory of block ", p.at) +
                 place(p.block->index) +
                 (held == mark_of(p.at) || found == p.block->mbarriers.end()
-                     ? ", which is not initialised,"
+                     ? ", which is not initialized,"
                      : ", which was written over,"));
   return found->second;
 }
@@ -159,7 +159,7 @@ void kw_mbarrier_init(unsigned address, unsigned count) {
   Thread *t = kw_current;
   Worker &w = worker_of(t);
   w.busy = true;
-  const Place p = find(*t, address, 8, "initialises an mbarrier at", HERE);
+  const Place p = find(*t, address, 8, "initializes an mbarrier at", HERE);
   tell(*t, {kInitialise, HERE, p.block, p.at, 0, 0, 0, false});
   p.block->mbarriers[p.at] = {count, count, 0, 0};
   const std::uint64_t mark = mark_of(p.at);

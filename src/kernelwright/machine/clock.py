@@ -238,7 +238,7 @@ def time_host(
     now: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Microseconds until a call returns, measured over blocks of calls in random order. There is no
-    synchronisation inside a block, and the device is idle before it (`settle`)."""
+    synchronization inside a block, and the device is idle before it (`settle`)."""
     samples: dict[str, list[float]] = {name: [] for name in calls}
     names = list(calls)
     repeat = range(block)

@@ -35,7 +35,7 @@ class Reading:
 
 @cache
 def _library() -> ctypes.CDLL | None:
-    """NVML, initialised, or None without a driver (macOS, a machine without a GPU)."""
+    """NVML, initialized, or None without a driver (macOS, a machine without a GPU)."""
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:

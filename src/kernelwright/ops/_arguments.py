@@ -13,7 +13,7 @@ from kernelwright.contract import arguments
 def normalized(
     input: torch.Tensor, normalized_shape: int | Sequence[int], **parameters: torch.Tensor | None
 ) -> int:
-    """The number of last dimensions that are normalised. An int stands for the last dimension
+    """The number of last dimensions that are normalized. An int stands for the last dimension
     alone. Each of the `parameters` that is given must have the shape of these dimensions.
 
     Raises:

@@ -19,6 +19,7 @@ import torch
 
 from kernelwright.contract import TensorSpec
 from kernelwright.contract.layout import REDZONE
+from kernelwright.support.words import counted
 
 ALIGNMENT = 512  # of the caching allocator; REDZONE is a multiple of it
 
@@ -138,5 +139,8 @@ def unwritten(name: str, t: torch.Tensor) -> str | None:
     # one-byte dtypes have no unused value: they count only if the whole tensor is poison
     if count and (t.itemsize > 1 or count == same.numel() > 1):
         first = int(same.nonzero()[0])
-        return f"{name}: {count} of {same.numel()} elements never written, first {first}"
+        return (
+            f"{name}: {count} of {counted(same.numel(), 'element')} never written; "
+            f"the first is element {first}"
+        )
     return None

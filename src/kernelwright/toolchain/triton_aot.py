@@ -120,7 +120,7 @@ def _compiled(source, options: dict, arch: str) -> Compiled:
 
 
 def specialised(kernel: TritonKernel, kinds: Kinds) -> tuple[dict, dict, dict]:
-    """What triton specialises a kernel on besides its constexprs: the arguments' types, which of
+    """What triton specializes a kernel on besides its constexprs: the arguments' types, which of
     them are divisible by 16, and options.
 
     Raises:

@@ -1,12 +1,14 @@
 """Tests of rand, randn and bernoulli: the numbers are those of PyTorch's CUDA generator."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 import kernelwright as kw
+from kernelwright.dispatch import ladder
 from kernelwright.ops.random._sequences import philox
 from kernelwright.ops.random._state import draw_state
 from kernelwright.ops.random.rand import definition
@@ -155,3 +157,11 @@ def test_each_replay_draws_others():
 def test_compiled_code_draws():
     y = fullgraph(lambda: kw.rand(64, device=DEVICE))()
     assert y.min() >= 0 and y.max() < 1
+
+
+def test_what_is_timed_are_probabilities():
+    """PyTorch's kernel, which is timed beside ours, asserts it on the device."""
+    operator = ladder("bernoulli").operator
+    timed = next(c for c in operator.cases if c.use == "bench")
+    p = operator.inputs(replace(timed, shape=(8, 1000)), "cpu")["p"]
+    assert p.min() >= 0 and p.max() <= 1 and p.unique().numel() > 100

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from kernelwright.cli.render import timings
 from kernelwright.contract import H200, Peer, case
-from kernelwright.dispatch import ladder, ladders
+from kernelwright.dispatch import ladder, ladders, specs_of
 from kernelwright.emulator import EmulationError
 from kernelwright.machine import clock, slug
 from kernelwright.workbench.bench import (
@@ -230,6 +230,15 @@ def test_host_cost_of_what_its_public_function_takes_otherwise(name):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("lad", [x for x in ladders() if "." not in x.name], ids=lambda x: x.name)
+def test_host_cost_calls_a_public_function_with_what_it_takes(lad):
+    operator = lad.operator
+    first = min((c for c in operator.cases if c.use != "big" and c.numel), key=lambda c: c.numel)
+    args = operator.with_defaults(operator.inputs(replace(first, use="bench"), "cpu"))
+    for function in host_time._functions(lad, args).values():
+        function(args)()
+
+
 def test_host_cost_is_of_public_functions_of_the_same_arguments():
     lad = ladder("softmax")
     found = host_time.host_records(lad, case((4, 8), torch.float32, dim=-1), CPU, "run")
@@ -287,8 +296,8 @@ def test_the_summary_says_what_was_done_what_is_wrong_and_what_more_there_is(ben
     shown = timings.summary([lad], benched, quick=True, seconds=7.0)
     Console(file=out, width=200).print(shown, soft_wrap=True)
     said = " ".join(out.getvalue().split())
-    assert "timed here 2 rungs on 1 cases, verified on each before timing, in 7 s" in said
-    assert "verified here 1 GPU rungs on one small case each, interpreted or emulated" in said
+    assert "timed here 2 rungs on 1 case, all verified, in 7 s" in said
+    assert "verified here 1 GPU rung on one small case each, interpreted or emulated" in said
     assert "wrong softmax.wrong: " in said and "softmax.raises: ZeroDivisionError" in said
     assert "next kernelwright verify softmax: " in said
     more = "float32 and bfloat16 of each shape, up to 12 s of samples per case instead of 4"
@@ -299,12 +308,12 @@ def test_the_summary_says_what_was_done_what_is_wrong_and_what_more_there_is(ben
 @pytest.mark.skipif(torch.cuda.is_available(), reason="what a CPU does")
 def test_a_gpu_rung_that_is_wrong_or_raises_fails_the_bench(monkeypatch):
     def raises(*_):
-        raise EmulationError("k: the process that ran it was ended by SIGABRT")
+        raise EmulationError("k: the process that ran it was killed by SIGABRT")
 
     monkeypatch.setattr(cpu_verification, "launcher", raises)
     softmax = ladder("softmax")
     done = cpu_verification.stand_in(softmax, softmax.rung("cuda_warp"), CPU)
-    assert done == "WRONG here: EmulationError: k: the process that ran it was ended by SIGABRT"
+    assert done == "WRONG here: EmulationError: k: the process that ran it was killed by SIGABRT"
     skipped = Skipped("softmax", "cuda_warp", "4x1000-f32-dim=-1", done)
     timed = records.Record(
         "softmax", "native", "4x1000-f32-dim=-1", "cpu", "r", "pass", cold=(1.0,)
@@ -344,3 +353,23 @@ def test_roofs_of_a_cpu_are_allocated_once(monkeypatch):
     monkeypatch.setattr(clock, "last_level_cache", lambda device: 1 << 16)
     found = roofs.roof_candidates("r2w1", 3 << 20, CPU)
     assert [c.name for c in found] == ["roof:r2w1 bitwise xor"] and made == [2, 1]
+
+
+@pytest.mark.parametrize("peer", [False, True])
+def test_what_does_not_fit_memory_is_skipped_and_is_no_error(peer, monkeypatch):
+    def hungry(*args, **named):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 49.00 GiB")
+
+    monkeypatch.setattr(case_bench, "launcher", hungry)
+    softmax, shown = ladder("softmax"), case((3, 5), torch.float32, use="bench", dim=-1)
+    result, want = BenchResult("r", {}), Expected(softmax.operator, torch.softmax, shown, "cpu")
+    one = CaseBench(softmax, shown, CPU, clock.QUICK, 0.0, result, {})
+    one.specs = specs_of(want.args)
+    one.cost = softmax.operator.cost(x=want.args["x"], dim=-1)
+    if peer:
+        found = one._peer(Peer("torch", "softmax", hungry, "torch"), want, [want.args])
+    else:
+        found = one._rung(softmax.rung("manual"), want)
+    assert found[0] is None and not found[1]
+    (skipped,) = result.skipped
+    assert skipped.why.startswith("not run: memory. ") and "49.00 GiB" in skipped.why

@@ -219,7 +219,9 @@ def test_errors_that_a_gpu_hides_are_found_without_one(tmp_path, monkeypatch):
     run_here(of)
     monkeypatch.setattr(exercise, "_judged", on_a_gpu)
     found = exercise.check(exercise.named(name), tmp_path)
-    assert found["outcome"] == "wrong" and found["why"].startswith("right on this GPU by luck; ")
+    assert found["outcome"] == "wrong" and found["why"].startswith(
+        "correct on this GPU only by chance; "
+    )
     path.write_text(text)
     assert exercise.check(exercise.named(name), tmp_path)["outcome"] == "right"
 
@@ -267,7 +269,7 @@ def test_where_results_differ():
     assert checking.located(got, reference, reference.float()) == said
     got[1, 3], got[2, 3], got[0, 3] = 7, 11, float("nan")
     said = checking.located(got, reference, reference.float())
-    assert said == "1 of 12 elements are wrong; the first is [0, 3]: nan, should be 3"
+    assert said == "1 of 12 elements is wrong; the first is [0, 3]: nan, should be 3"
 
 
 @pytest.mark.long
@@ -375,7 +377,7 @@ def test_times_beside_the_rung_are_shown():
     (head, line) = exercises._worth(exercise.named("sum.cuda_sequential"), [row])
     out = io.StringIO()
     Console(file=out, width=200).print(line)
-    assert "yours" in head.plain and "slower\t0.500x\t0.400 .. 0.600" in out.getvalue()
+    assert "B is your kernel" in head.plain and "slower\t0.500x\t0.400 .. 0.600" in out.getvalue()
     (line,) = exercises._worth(exercise.named("sum.cuda_sequential"), [])
     assert "On nvidia-h200 the rung takes" in line.plain
 

@@ -16,13 +16,15 @@ PAGE = (exercise.DOC.parent / "first_reduction.md").read_text()
 #: (body, the check's output): a code block, and the following indented lines that begin with an
 #: outcome.
 STEPS = re.findall(
-    r"```cuda\n(.*?)```.*?\n((?:    (?:right|wrong)  [^\n]*\n)(?:    [^\n]*\n)*)", PAGE, re.S
+    r"```cuda\n(.*?)```.*?\n((?:    (?:correct|wrong)  [^\n]*\n)(?:    [^\n]*\n)*)", PAGE, re.S
 )
 
 
 def test_the_page_has_its_steps():
     assert len(STEPS) == PAGE.count("```cuda") == 5
-    assert [said.split()[0] for _, said in STEPS] == ["wrong", "right", "right", "wrong", "right"]
+    assert [said.split()[0] for _, said in STEPS] == [
+        "wrong", "correct", "correct", "wrong", "correct",
+    ]  # fmt: skip
     for name in re.findall(r"kernelwright exercise ([a-z_.]+)", PAGE):
         assert exercise.named(name)
 

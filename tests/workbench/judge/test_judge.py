@@ -60,7 +60,7 @@ def test_a_refusal_with_a_reason_is_neither_failure_nor_success(box):
     assert [o.why for o in verdict.refused] == ["ValueError: x: must be float32, is torch.float16"]
     nothing = judged("never", box)
     assert (nothing.outcome, nothing.exit_code) == ("inconclusive", 3)
-    assert nothing.shortage == "it refused all 1 inputs: NotImplementedError: x: not today"
+    assert nothing.shortage == "it rejected every input: NotImplementedError: x: not today"
 
 
 def test_what_it_raises_is_shown_with_its_own_lines(box):
@@ -127,14 +127,14 @@ def test_what_is_compiled_is_judged_compiled():
     if not GPU:
         assert verdict.costs.launches == 1, "softmax, as it was compiled"
     silent = replace(verdict.costs, launches=0)
-    assert silent.saves()[0] == "a fusion: unknown, no PyTorch operator launches its work"
+    assert silent.saves()[0] == "fusion: unknown, no PyTorch operator launches its work"
 
 
 @pytest.mark.parametrize(
     ("name", "limits", "why"),
     [
         ("hangs", Limits(call_s=0.5), "took longer than its time limit"),
-        ("crashes", QUICK, "ended by SIGABRT"),
+        ("crashes", QUICK, "killed by SIGABRT"),
         ("eats_memory", Limits(memory=1 << 29), "took more than its 512 MiB of memory"),
         # it writes to every open file of the process, including the driver's
         ("answers_nonsense", QUICK, "" if GPU else "cannot be read"),
@@ -262,7 +262,7 @@ def test_the_command_line(capfd, tmp_path):
     assert e.value.code == 3
     (found,) = json.loads(capfd.readouterr().out)
     assert found["outcome"] == "inconclusive" and "arbitrary code" in found["note"]
-    assert "INCONCLUSIVE, not enough evidence: it refused all 1 inputs" in page.read_text()
+    assert "INCONCLUSIVE, not enough evidence: it rejected every input" in page.read_text()
     with pytest.raises(SystemExit) as e:
         cli.main(["judge", "nowhere.py:fn", "--as", "softmax"])
     assert e.value.code == 2
@@ -323,18 +323,20 @@ def test_a_fusion_is_worth_what_the_operators_move(box):
     n = 5 * 33 * 4
     assert verdict.costs.launches >= 5 and verdict.costs.least == 2 * n
     assert verdict.costs.moved > 4 * n
-    assert verdict.costs.saves()[0].startswith(f"a fusion: {verdict.costs.launches} launches move")
+    assert verdict.costs.saves()[0].startswith(f"fusion: {verdict.costs.launches} launches move")
     if not GPU:
         assert verdict.no_times == "not timed: timing needs a GPU"
-        assert verdict.costs.saves()[1] == "a graph: unknown, because it is timed only on a GPU"
+        assert verdict.costs.saves()[1] == "CUDA graph: unknown, because it is timed only on a GPU"
     slow = replace(verdict.costs, gpu_us=10.0, host_us=50.0, timed=SMALL)
     assert slow.saves()[1].startswith(
-        "a graph: the host takes 50.0 us per call, the GPU 10.0 us, on"
+        "CUDA graph: the host takes 50.0 us per call, the GPU 10.0 us, on"
     )
-    assert replace(slow, host_us=5.0).saves()[1].startswith("a graph: nothing, the host is ahead")
-    assert replace(slow, launches=1).saves()[0] == "a fusion: nothing, a call is one launch"
+    assert (
+        replace(slow, host_us=5.0).saves()[1].startswith("CUDA graph: nothing, the host is ahead")
+    )
+    assert replace(slow, launches=1).saves()[0] == "fusion: nothing, a call is one launch"
     assert "launches cannot be counted" in replace(slow, moved=None).saves()[0]
-    assert slow.saves(captured=False)[1] == "a graph: the function cannot be captured"
+    assert slow.saves(captured=False)[1] == "CUDA graph: the function cannot be captured"
 
 
 # kernels in other languages

@@ -128,7 +128,7 @@ def test_raising_on_empty_rows_is_an_edge_case(box):
     target = f"{USER}:several_kernels"
     found = judged("several_kernels", box, cases=cases)
     assert (found.outcome, len(found.edges)) == ("right", 1), target
-    assert "it raises on 1 without elements" in verdicts.headline(found)
+    assert "it raises an exception on 1 without elements" in verdicts.headline(found)
     strict = judged("several_kernels", box, cases=cases, strict=True)
     assert (strict.exit_code, strict.smallest.kind) == (1, "edge case")
 

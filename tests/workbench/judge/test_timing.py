@@ -107,7 +107,7 @@ def test_a_process_that_ends_while_it_is_timed_is_at_fault(monkeypatch):
     with Box(here(), limits=QUICK) as box:
         guest, row = timed("DiesLate", box, monkeypatch)
     (check, why) = next(iter(guest.objections.values()))
-    assert check == "" and re.search("timed: the process was ended by SIGABRT", why)
+    assert check == "" and re.search("timed: the process was killed by SIGABRT", why)
     assert not row.timed and "SIGABRT" in row.status
 
 

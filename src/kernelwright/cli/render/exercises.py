@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from kernelwright.contract.exercise import Exercise
+from kernelwright.support.words import counted
 from kernelwright.workbench.compare.compare import Row
 from kernelwright.workbench.exercise.exercise import LANGUAGES, Standing
 from kernelwright.workbench.exercise.files import source
@@ -40,13 +41,13 @@ def listing(found: list[Standing], folder: Path) -> RenderableType:
     )
     for i, s in enumerate(found, 1):
         e = s.exercise
-        state = Text(s.state, STYLES[s.state])
+        state = Text(_shown(s.state), STYLES[s.state])
         table.add(str(i), Text(e.id, "bold"), LANGUAGES[s.language], state, e.lesson)
     right = sum(s.state == "right" for s in found)
     following = next((s for s in found if s.state != "right"), None)
-    lines = [Note(f"{right} of {len(found)} right in {folder.resolve()}")]
+    lines = [Note(f"{right} of {len(found)} solved; your files are in {folder.resolve()}")]
     if following is None:
-        lines.append(_next("all done; compare with the ladder: kernelwright list"))
+        lines.append(_next("all solved; compare with the ladder: kernelwright list"))
     elif following.state == "not started":
         lines.append(_next(f"kernelwright exercise {following.exercise.id}"))
     else:
@@ -68,17 +69,17 @@ def written(e: Exercise, path: Path) -> RenderableType:
 def hint(e: Exercise, number: int, text: str) -> RenderableType:
     """One hint."""
     last = number == len(e.hints)
-    after = "that was the last" if last else "the same command gives the next"
-    return Group(Text(f"{number} of {len(e.hints)}: {text}"), Note(after))
+    after = "this was the last hint" if last else "run the same command for the next hint"
+    return Group(Text(f"Hint {number} of {len(e.hints)}: {text}"), Note(after))
 
 
 def checked(e: Exercise, path: Path, found: dict[str, Any], following: Exercise | None) -> Group:
     """The outcome of a check."""
     outcome = found["outcome"]
-    head = Text.assemble((outcome, STYLES[outcome]), f"  {e.id}")
+    head = Text.assemble((_shown(outcome), STYLES[outcome]), f"  {e.id}")
     lines: list[RenderableType] = [head]
     if outcome == "right":
-        lines.append(Text(f"{found['passed']} inputs pass every check that the rung passes"))
+        lines.append(Text(f"every check passes on {counted(found['passed'], 'input')}"))
         lines += _watched(found)
         lines += _counts(found, path)
         lines += _worth(e, found.get("timed", []))
@@ -115,22 +116,23 @@ def _counts(found: dict[str, Any], path: Path) -> list[RenderableType]:
     lines: list[RenderableType] = []
     for c in found["counts"]:
         met = c["value"] <= c["most"]
-        text = f"{c['value']:,.4g} {c['unit']} on {found['counted_on']}; target: {c['most']:g}"
+        text = f"{c['value']:,.4g} {c['unit']} on {found['counted_on']}, at most {c['most']:g}"
         more = "" if met else f"; see {path.name}:{c['line']}"
         lines.append(
             Text.assemble(
-                ("met   " if met else "missed", "green" if met else "yellow"), f"  {text}{more}"
+                ("target met" if met else "target missed", "green" if met else "yellow"),
+                f": {text}{more}",
             )
         )
     return lines
 
 
 def solution(diff: list[str], e: Exercise) -> RenderableType:
-    """A coloured unified diff."""
+    """A colored unified diff."""
     styles = {"+": "green", "-": "red", "@": "cyan"}
     lines = [Text(x, "bold" if x[:3] in ("---", "+++") else styles.get(x[:1], "")) for x in diff]
     if not diff:
-        lines = [Text(f"your file is identical to the rung {e.rung}")]
+        lines = [Text(f"your file is identical to the solution, {e.rung}")]
     return Group(*lines)
 
 
@@ -139,7 +141,7 @@ def _worth(e: Exercise, timed: list[dict[str, Any]]) -> list[RenderableType]:
     if timed:
         stream = comparison.rows()
         rows = [comparison.row(stream, Row(**r)) for r in timed]
-        return [Text("A is the rung, B is yours:"), *rows]
+        return [Text("A is the solution, B is your kernel:"), *rows]
     of = source(e)
     lad, name = of.ladder, of.rung.name
     table = metrics.headline(
@@ -157,6 +159,10 @@ def _worth(e: Exercise, timed: list[dict[str, Any]]) -> list[RenderableType]:
             "dim",
         )
     ]
+
+
+def _shown(outcome: str) -> str:
+    return "correct" if outcome == "right" else outcome.replace("was right", "was correct")
 
 
 def _check(e: Exercise, path: Path | None = None) -> str:

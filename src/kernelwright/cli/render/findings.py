@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from kernelwright.contract import Ladder, Rung
+from kernelwright.support.words import counted
 from kernelwright.workbench.sanitize.compute_sanitizer import TOOLS, Watched
 from kernelwright.workbench.sanitize.report import UNDER, Checked
 
@@ -71,4 +72,4 @@ def summary(result: Checked) -> Note:
     )  # fmt: skip
     calls = sum(rows[0].calls for rows in rungs.values())
     said = ", ".join(f"{counts[k]} {k}" for k in ("with findings", "clean", "unchecked"))
-    return Note(f"{len(rungs)} rungs: {said}; {calls} calls were checked", "")
+    return Note(f"{counted(len(rungs), 'rung')}: {said}; {counted(calls, 'call')} checked", "")

@@ -25,7 +25,7 @@ from .terminal import Output
 
 WIDEST = 100  # columns of text
 WRAPPED = 30  # characters of a cell that is wrapped
-#: Colours that are legible on light and dark terminals.
+#: Colors that are legible on light and dark terminals.
 COLOURS = "ansi_light"
 THEME = Theme({"markdown.code": "cyan", "markdown.code_block": "default"})
 BLOCKS = "·▁▂▃▄▅▆▇█"
@@ -127,7 +127,7 @@ def question(number: int, q: Question) -> Text:
 
 def answered(q: Question, right: bool, answer: str) -> Text:
     """The text about a checked answer."""
-    head = ("right", "bold green") if right else ("wrong", "bold red")
+    head = ("correct", "bold green") if right else ("wrong", "bold red")
     return Text.assemble(head, f": {answer}. {q.why}")
 
 
@@ -143,13 +143,13 @@ def item(number: int, count: int, of: Item) -> Text:
 
 
 def item_answered(of: Item, right: bool) -> Text:
-    head = ("right", "bold green") if right else ("wrong", "bold red")
+    head = ("correct", "bold green") if right else ("wrong", "bold red")
     return Text.assemble(head, f": {of.letter}, {of.answer}. {of.why}\n", (f"see {of.see}", "dim"))
 
 
 def score(right: int, asked: int, missed: Sequence[Item]) -> Group:
     """The result of a quiz, and what to read or run."""
-    lines: list[RenderableType] = [Text(f"{right} of {asked} right", "bold")]
+    lines: list[RenderableType] = [Text(f"{right} of {asked} correct", "bold")]
     see = dict.fromkeys(of.see for of in missed)
     if see:
         lines.append(Text("to read or run: " + "; ".join(see)))

@@ -32,7 +32,7 @@ def after(found: Result, checked: bool) -> list[RenderableType]:
     own = ("timed", "repeated")
     lines += [f"kernelwright: {n.text}" for n in found.notes if n.kind not in own]
     if found.code < 0:
-        lines.append(f"kernelwright: the program was ended by {signal.Signals(-found.code).name}")
+        lines.append(f"kernelwright: the program was killed by {signal.Signals(-found.code).name}")
     if checked and not lines:
         lines.append("kernelwright: the checks found nothing")
     if again := ", ".join(dict.fromkeys(n.text for n in found.notes if n.kind == "repeated")):

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from kernelwright.contract import Case, Config, Ladder
 from kernelwright.machine import datasheet
+from kernelwright.support.words import counted
 from kernelwright.workbench.listing import Listing
 from kernelwright.workbench.records import metrics, records
 
@@ -336,14 +337,14 @@ def ledger(found: Any) -> RenderableType:
         if not row.proven:
             proven = Text("unproven", "yellow" if row.wanted else "dim")
             remark = f"an older source is proven on {', '.join(row.stale)}" if row.stale else ""
-        many = f"{len(row.wanted)} bench cases" if row.wanted else ""
+        many = counted(len(row.wanted), "bench case") if row.wanted else ""
         backend = Text(row.backend, BACKENDS[row.backend])
         operator = Text(row.operator, "bold")
         table.add(operator, row.rung, backend, proven, many, Text(remark, "dim"))
     problems = [Note(p, "red") for p in found.problems]
     said = f"{len(problems)} problems" if problems else "no problems"
     suites = [x for ran in found.suite for x in _suite(ran)]
-    suites = suites or [Note("No run of the tests on a GPU.", "")]
+    suites = suites or [Note("The tests have not been run on a GPU.", "")]
     calls = Note(f"Calls of operators: {found.calls}.", "")
     return Group(table, *suites, calls, *problems, Note(said, "bold"))
 
@@ -365,4 +366,4 @@ def merged(found: Any) -> Note:
     """The number of records that a merge added, skipped and dropped."""
     left = f", skipped {found.stale} of other sources" if found.stale else ""
     dropped = f"; dropped {found.dropped} older ones, of other sources" if found.dropped else ""
-    return Note(f"merged {found.taken} records{left}{dropped}", "")
+    return Note(f"merged {counted(found.taken, 'record')}{left}{dropped}", "")

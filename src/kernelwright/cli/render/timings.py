@@ -8,6 +8,7 @@ from rich.text import Text
 
 from kernelwright.contract import Ladder
 from kernelwright.machine import here
+from kernelwright.support.words import counted
 from kernelwright.workbench.bench.bench import stopping_rule
 from kernelwright.workbench.bench.cpu_verification import COMPILED, VERIFIED, WRONG_HERE
 from kernelwright.workbench.bench.result import BenchResult
@@ -39,7 +40,7 @@ def summary(
     rows = [
         (
             "timed here",
-            f"{len(rungs)} rungs on {len(shapes)} cases, verified on each before timing, "
+            f"{counted(len(rungs), 'rung')} on {counted(len(shapes), 'case')}, all verified, "
             f"in {_duration(seconds)}",
         )
     ]
@@ -47,7 +48,7 @@ def summary(
     for what, how in ((VERIFIED, "interpreted or emulated"), (COMPILED, "for an H200")):
         count = sum(why.startswith(what) for why in stood_in.values())
         if count:
-            rows.append((what, f"{count} GPU rungs on one small case each, {how}"))
+            rows.append((what, f"{counted(count, 'GPU rung')} on one small case each, {how}"))
     wrong = {(r.operator, r.rung): r.why for r in result.records if r.outcome in ("wrong", "error")}
     wrong |= {key: why for key, why in stood_in.items() if why.startswith(WRONG_HERE)}
     rows += [("wrong", f"{'.'.join(key)}: {why}") for key, why in wrong.items()]
@@ -57,14 +58,19 @@ def summary(
         skip(x, rung, config, case, device.type) is None
         for x in ladders for rung in x.rungs for config in rung.configs for case in x.operator.cases
     )  # fmt: skip
-    rows.append(("next", f"kernelwright verify {names}: {pairs:,} checks of a rung on a case"))
+    rows.append(
+        (
+            "next",
+            f"kernelwright verify {names}: all cases, {pairs:,} comparisons",
+        )
+    )
     if quick:
         more, less = (stopping_rule(device, q, None).seconds for q in (False, True))
         many = len(chosen(ladders, cases, device, quick=False))
         cost = many * (seconds / max(len(shapes), 1) + more - less)
         types = "float32 and bfloat16 of each shape, " if device.type == "cpu" else ""
         words = f"without --quick: {types}up to {more:g} s of samples per case instead of {less:g}"
-        rows.append(("", f"{words}: {many} cases, about {_duration(cost)}"))
+        rows.append(("", f"{words}: {counted(many, 'case')}, about {_duration(cost)}"))
     if device.type == "cpu":
         rows.append(
             ("", f"on a GPU: times of every rung; those above are from {records.REFERENCE_MACHINE}")

@@ -14,6 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from kernelwright.support.words import counted
+
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 60  # losses of the small curve
 _LINES_EVERY = 2.0  # seconds between lines if there is no terminal
@@ -99,7 +101,7 @@ class Display:
 
     def _facts(self) -> str:
         s = self._step
-        bad = f"  {s.bad} bad steps skipped" if s.bad else ""
+        bad = f"  {counted(s.bad, 'step')} skipped (gradients not finite)" if s.bad else ""
         return (
             f"loss {s.loss:.4f}  {s.tokens_per_s:,.0f} tokens/s  "
             f"{s.utilization:.0%} of the roof  {duration(self._left())} left{bad}"

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from kernelwright.support.words import counted
 from kernelwright.workbench.judge.checks import meaning
 from kernelwright.workbench.judge.verdict import ARBITRARY, KINDS, CaseOutcome, Verdict
 from kernelwright.workbench.records import metrics
@@ -45,12 +46,12 @@ def verdict(v: Verdict) -> RenderableType:
 def headline(v: Verdict) -> str:
     """The verdict in one line."""
     if v.outcome == "right":
-        refused = f"; it refuses {len(v.refused)} more" if v.refused else ""
+        refused = f"; it rejects {len(v.refused)} more" if v.refused else ""
         unable = f"; {len(v.unable)} more cannot be judged here" if v.unable else ""
-        edges = f"; it raises on {len(v.edges)} without elements" if v.edges else ""
-        return f"RIGHT on {_inputs(len(v.passed))}{refused}{unable}{edges}"
+        edges = f"; it raises an exception on {len(v.edges)} without elements" if v.edges else ""
+        return f"CORRECT on {_inputs(len(v.passed))}{refused}{unable}{edges}"
     if v.outcome == "wrong":
-        right = f", right on {len(v.passed)}" if v.passed else ""
+        right = f", correct on {len(v.passed)}" if v.passed else ""
         return f"WRONG on {len(v.failures)} of {_inputs(len(v.outcomes))}{right}"
     if v.unable and not v.passed:
         return f"CANNOT BE JUDGED HERE: {v.unable[0].why}"
@@ -58,11 +59,11 @@ def headline(v: Verdict) -> str:
 
 
 def _inputs(count: int) -> str:
-    return f"{count} input{'s' * (count != 1)}"
+    return counted(count, "input")
 
 
 def where(v: Verdict) -> str:
-    return "this GPU" if v.device == "cuda" else "a CPU: correctness and static facts, no times"
+    return "this GPU" if v.device == "cuda" else "a CPU: correctness and compiled code, no times"
 
 
 def fault(o: CaseOutcome) -> str:
@@ -108,7 +109,7 @@ def further(v: Verdict) -> list[str]:
             said.append(f"{name}: {_inputs(n)}, {why}")
     said += _layout(v)
     reasons = Counter(o.why for o in v.refused)
-    said += [f"refuses {n}: {why}" for why, n in reasons.most_common(SHOWN)]
+    said += [f"rejects {_inputs(n)}: {why}" for why, n in reasons.most_common(SHOWN)]
     if v.worst and v.worst.worst and v.worst.worst.error and v.worst.worst.budget:
         error, budget = v.worst.worst.error, v.worst.worst.budget
         said.append(
@@ -122,7 +123,7 @@ def further(v: Verdict) -> list[str]:
 
 
 def _layout(v: Verdict) -> list[str]:
-    """Right results whose strides differ from PyTorch's."""
+    """Correct results whose strides differ from PyTorch's."""
     found = [o for o in v.passed if o.layout]
     if not found:
         return []

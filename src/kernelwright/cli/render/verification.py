@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from kernelwright.contract import Ladder, Rung
+from kernelwright.support.words import counted
 
 from .results import config_text
 from .tables import Column, Note, Stream
@@ -60,5 +61,7 @@ def verify_summary(result: Any) -> Note:
     counts = {o: sum(r.outcome == o for r in result.rows) for o in OUTCOMES}
     said = ", ".join(f"{n} {o}" for o, n in counts.items() if n)
     return Note(
-        f"{len(result.rows)} rungs and configs: {said}; {result.ran} rung x case pairs ran", ""
+        f"{counted(len(result.rows), 'config')}: {said}; "
+        f"{counted(result.ran, 'result')} compared with the reference",
+        "",
     )

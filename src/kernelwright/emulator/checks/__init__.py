@@ -36,7 +36,7 @@ __all__ = ["CHECKS", "Finding", "Watch"]
 HERE = Path(__file__).resolve().parent
 #: The checks, and the bit of each.
 CHECKS = {"races": 1, "bounds": 2, "init": 4, "divergence": 8}
-PATIENCE = 10.0  # seconds without progress: an access out of bounds may make a loop endless
+PATIENCE = 10.0  # seconds without progress: an out-of-bounds access may make a loop endless
 
 
 class Watch:

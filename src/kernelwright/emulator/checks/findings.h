@@ -14,7 +14,7 @@ enum Kind : std::uint32_t {
   kNeverWritten,
   kTwoBarriers,   // a and b meet, each in another line's barrier
   kAbsentLane,    // a reads by a shuffle from a lane that does not take part
-  kNotReady,      // a uses an mbarrier that b initialises, and nothing orders them
+  kNotReady,      // a uses an mbarrier that b initializes, and nothing orders them
   kNotStarted,    // a sends to a block that may not have started
   kMayHaveEnded,  // a sends to a block that may have ended
   kNotWaited,     // a touches what an asynchronous copy of b may still write

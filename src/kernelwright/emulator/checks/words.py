@@ -160,7 +160,7 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
     elif f.kind == NOT_READY:
         text = (
             f"{a} {'counts bytes at' if f.a.kind & SENT else 'uses'} the mbarrier in "
-            f"{_what(f, call)}, initialised by {b} at {there} with no fence.mbarrier_init and "
+            f"{_what(f, call)}, initialized by {b} at {there} with no fence.mbarrier_init and "
             "barrier of the cluster in between"
         )
     elif f.kind == NOT_STARTED:

@@ -22,7 +22,7 @@ _CORE = re.compile(r"^(thrust|cuda/std)/")
 #: Texture references, of which CUDA 12 has no declarations; other programs use the name otherwise.
 _REFERENCE = re.compile(r"\btexture\s*<[^;{}()]*>\s*\w+\s*[;(]|\bcudaBindTexture")
 _OWN_TEXTURE = re.compile(r"\b(?:class|struct)\s+texture\b")
-#: The licence of a header of the CUDA toolkit.
+#: The license of a header of the CUDA toolkit.
 _TOOLKIT = re.compile(r"NOTICE TO (?:LICENSEE|USER)|NVIDIA ownership rights")
 #: A string directly before a parameter of a macro, which C++11 reads as a suffix of the string.
 _SUFFIX = re.compile(r'("(?:\\.|[^"\\\n])*")(?=[A-Za-z_]\w*)')

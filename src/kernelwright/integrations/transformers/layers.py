@@ -1,6 +1,6 @@
 """Replacements of the forwards of decoder layers and vision blocks: each norm adds its residual.
 
-A layer adds its attention's result to the residual stream and normalises the sum for its MLP. The
+A layer adds its attention's result to the residual stream and normalizes the sum for its MLP. The
 norm is called with both (norms.py), so that the sum and the norm are one pass.
 """
 

@@ -1,6 +1,6 @@
 """Replacements of the norms of transformers models by one fused pass each, sum included.
 
-If a norm is called with a residual, it adds the residual to the input, normalises the sum and
+If a norm is called with a residual, it adds the residual to the input, normalizes the sum and
 returns the sum as well. The norms of the families differ in the attributes that hold eps and
 weight, in what is added to the weight, and in the dtype of the result.
 """

@@ -31,7 +31,7 @@ def pairs_of_neighbours(own: Function) -> Function:
 
 
 def first_half_of_neighbours(own: Function) -> Function:
-    """GLM: neighbours form a pair; the first half of a table has each angle once."""
+    """GLM: neighbors form a pair; the first half of a table has each angle once."""
 
     def rotate(q, k, cos, sin, unsqueeze_dim=1):
         if not _serves(q, cos, unsqueeze_dim):
@@ -88,7 +88,7 @@ def one_at_a_time(own: Function) -> Function:
 
 
 def last_neighbours(own: Function) -> Function:
-    """DeepSeek V4: neighbours among the last dimensions, of q or k; a table has each angle
+    """DeepSeek V4: neighbors among the last dimensions, of q or k; a table has each angle
     once."""
 
     def rotate(x, cos, sin, unsqueeze_dim=1):
@@ -103,7 +103,7 @@ def last_neighbours(own: Function) -> Function:
 
 
 def complex_numbers(heads: int) -> Callable[[Function], Function]:
-    """Llama 4 and DeepSeek V2: neighbours, with a table of complex numbers; the heads of q and k
+    """Llama 4 and DeepSeek V2: neighbors, with a table of complex numbers; the heads of q and k
     are dimension `heads`."""
 
     def replaces(own: Function) -> Function:

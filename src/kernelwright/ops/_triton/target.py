@@ -12,7 +12,7 @@ INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 def require(inside):
     """Abort the kernel unless a scalar condition holds, as PyTorch's device-side asserts do.
 
-    A compiled kernel executes a trap: the launch fails at the next synchronisation, and so does
+    A compiled kernel executes a trap: the launch fails at the next synchronization, and so does
     everything that the process does on the GPU afterwards. tl.device_assert gives a better message,
     but exists in debug builds only.
     """

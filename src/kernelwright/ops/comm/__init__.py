@@ -16,7 +16,7 @@ _GATHER = "all_gather_single"
 
 
 def processes(group: Any = None) -> int:
-    """The number of processes in a group; 1 if torch.distributed is not initialised."""
+    """The number of processes in a group; 1 if torch.distributed is not initialized."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return 1
     return distributed.get_world_size(group)

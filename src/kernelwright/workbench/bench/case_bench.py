@@ -81,8 +81,10 @@ class CaseBench:
                     candidates.append(self._candidate(rung.name, calls))
             for peer in self._peers(peers):
                 name = f"peer:{peer.name}"
-                made[name], calls = self._peer(peer, want, sets)
+                record, calls = self._peer(peer, want, sets)
                 self._give_back()
+                if record:
+                    made[name] = record
                 if calls and peer.waits:
                     track = partial(timers.launched, calls, self.device)
                     candidates.append(clock.Candidate(name, (), self.cost.bytes, track=track))
@@ -149,6 +151,8 @@ class CaseBench:
                 want,
                 all_results(self.ladder.operator, args, call(*args.values())),
             )
+        except torch.OutOfMemoryError as e:
+            return self._no_memory(rung.name, e), None
         except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
             return self._record(rung.name, "error", one_line(e), **rest), None
         rest["error"] = asdict(verdict.error) if verdict.error else None
@@ -157,6 +161,10 @@ class CaseBench:
             return self._record(rung.name, "wrong", verdict.why, **rest), None
         rest["workspace"] = self._workspace(lambda: call(*args.values()))
         return self._record(rung.name, "pass", **rest), call
+
+    def _no_memory(self, name: str, error: torch.OutOfMemoryError) -> None:
+        """Lacking memory is a property of this GPU, not a fault of the rung."""
+        self._skip(name, f"not run: memory. {one_line(error)}")
 
     def _private(self, want: Expected) -> dict[str, Any]:
         """The arguments, copied if the operator changes them."""
@@ -181,7 +189,7 @@ class CaseBench:
             else:
                 yield peer
 
-    def _peer(self, peer: Peer, want: Expected, sets) -> tuple[Record, list[Callable]]:
+    def _peer(self, peer: Peer, want: Expected, sets) -> tuple[Record | None, list[Callable]]:
         name = f"peer:{peer.name}"
         try:
             args = self._private(want)
@@ -196,6 +204,10 @@ class CaseBench:
             del results
             workspace = self._workspace(run)
             calls = [peer.make(**args) for args in sets]
+        except torch.OutOfMemoryError as e:
+            return self._no_memory(name, e), []
+        except NotImplementedError as e:
+            return self._skip(name, f"does not compute this case: {one_line(e)}"), []
         except Exception as e:  # noqa: BLE001 - whatever a library raises is shown
             return self._record(name, "error", one_line(e)), []
         why = "" if verdict.ok else f"less accurate than our error budget: {verdict.why}"

@@ -60,7 +60,7 @@ def _functions(ladder: Ladder, args: dict[str, Any]) -> dict[str, Callable]:
     if ours is None:
         return {}
     if ladder.public is not None:
-        theirs = getattr(F, ladder.name, None)
+        theirs = getattr(F, ladder.name, getattr(torch, ladder.name, None))
         return {
             "kw": partial(_arranged, ours, ladder.public),
             "torch": partial(_arranged, theirs, ladder.public) if theirs else _positional(native),

@@ -114,7 +114,7 @@ def gpu_of(arch: str) -> Gpu:
 
 @cache
 def specs_of(ladder: Ladder, case: Case) -> dict[str, Any]:
-    """The normalised specs of a case. No memory is allocated: bench cases take gigabytes."""
+    """The normalized specs of a case. No memory is allocated: bench cases take gigabytes."""
     toolchain.claim()  # computing with meta tensors imports triton
     op = ladder.operator
     made = {k: _spec(v) for k, v in op.inputs(case, "meta").items()}

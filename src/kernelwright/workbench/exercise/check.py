@@ -28,6 +28,7 @@ from kernelwright.contract.compare import FACTOR, ULPS, ulp
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import plan_of, specs_of
 from kernelwright.support.errors import NoSpace, ToolchainError
+from kernelwright.support.words import are, counted
 from kernelwright.toolchain import availability, nvrtc
 from kernelwright.workbench.compare.compare import on_case
 from kernelwright.workbench.compare.operands import of_rung
@@ -336,7 +337,8 @@ def located(got, reference, native, noise=None) -> str:
         return ""
     first = tuple(bad[0].tolist())
     at = f"[{', '.join(map(str, first))}]" if first else ""
-    said = f"{len(bad)} of {got.numel()} elements are wrong; the first{' is ' + at if at else ''}: "
+    of = counted(got.numel(), "element")
+    said = f"{len(bad)} of {of} {are(len(bad))} wrong; the first{' is ' + at if at else ''}: "
     said += f"{got[first].item():.6g}, should be {reference[first].item():.6g}"
     low, high = bad.amin(0).tolist(), bad.amax(0).tolist()
     within = [

@@ -90,7 +90,7 @@ def named(name: str) -> Exercise:
             return e
     near = difflib.get_close_matches(name, [e.id for e in exercises()], n=1)
     meant = f"; did you mean {near[0]}?" if near else ""
-    raise UsageError(f"NAME: {name} is not an exercise{meant} (kernelwright exercise lists them)")
+    raise UsageError(f"NAME: {name} is not an exercise{meant} (see kernelwright exercise)")
 
 
 def standings(folder: Path) -> list[Standing]:
@@ -160,7 +160,10 @@ def check(
     if found["outcome"] == "right" and found["forgiving"]:
         strict = _judged(exercise, path, on_case, seconds, {"CUDA_VISIBLE_DEVICES": ""})
         if strict["outcome"] in ("wrong", "error"):
-            found = {**strict, "why": f"right on this GPU by luck; without a GPU {strict['why']}"}
+            found = {
+                **strict,
+                "why": f"correct on this GPU only by chance; without a GPU {strict['why']}",
+            }
         elif strict["outcome"] == "right":
             found |= {name: strict[name] for name in ("unchecked", "counts", "counted_on")}
     kept = _state(folder)
@@ -242,12 +245,12 @@ def _judged(
         if found is not None:
             return found
         if streams:
-            why = f"it still runs after {seconds:.0f} s: a loop that never ends, or a barrier that "
+            why = f"it was still running after {seconds:.0f} s: an endless loop, or a barrier that "
             return _ended(f"{why}not all threads reach", case)
         code = process.wait()
         last = (errors.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
         if code < 0:
-            last = f"the process was ended by {signal.Signals(-code).name}: access out of bounds?"
+            last = f"killed by {signal.Signals(-code).name}: an out-of-bounds access?"
         return _ended(last, case)
     finally:
         if process.poll() is None:

@@ -122,7 +122,7 @@ def _nothing(outcomes: list[CaseOutcome]) -> str:
     if unable:
         return f"it cannot be judged here: {unable[0].why}"
     if outcomes:
-        return f"it refused all {len(outcomes)} inputs: {outcomes[0].why}"
+        return f"it rejected every input: {outcomes[0].why}"
     return "none of the operator's inputs can run here"
 
 

@@ -51,33 +51,31 @@ class Costs:
 
     def saves(self, captured: bool = True) -> list[str]:
         """What a fusion and a graph would save, in words. `captured`: it can be captured."""
-        cannot = "a graph: the function cannot be captured"
+        cannot = "CUDA graph: the function cannot be captured"
         return [self._fusion(), self._graph() if captured else cannot]
 
     def _fusion(self) -> str:
         if not self.launches:
-            return "a fusion: unknown, no PyTorch operator launches its work"
+            return "fusion: unknown, no PyTorch operator launches its work"
         if self.launches == 1:
-            return "a fusion: nothing, a call is one launch"
+            return "fusion: nothing, a call is one launch"
         if self.moved is None:
-            return (
-                f"a fusion: unknown, the traffic of its {self.launches} launches cannot be counted"
-            )
+            return f"fusion: unknown, the traffic of its {self.launches} launches cannot be counted"
         if self.moved <= 1.05 * self.least:
-            return f"a fusion: no memory traffic, {self.launches} launches move the minimum"
+            return f"fusion: no memory traffic, {self.launches} launches move the minimum"
         factor = metrics.times(self.moved / max(self.least, 1))
         return (
-            f"a fusion: {self.launches} launches move {metrics.size(self.moved)}, a fused one "
+            f"fusion: {self.launches} launches move {metrics.size(self.moved)}, a fused one "
             f"would move {metrics.size(self.least)}: {factor} less"
         )
 
     def _graph(self) -> str:
         if not self.host_us or not self.gpu_us:
-            return "a graph: unknown, because it is timed only on a GPU"
+            return "CUDA graph: unknown, because it is timed only on a GPU"
         if self.host_us <= 1.1 * self.gpu_us:
-            return f"a graph: nothing, the host is ahead of the GPU on {self.timed}"
+            return f"CUDA graph: nothing, the host is ahead of the GPU on {self.timed}"
         host, gpu = map(metrics.microseconds, (self.host_us, self.gpu_us))
-        return f"a graph: the host takes {host} per call, the GPU {gpu}, on {self.timed}"
+        return f"CUDA graph: the host takes {host} per call, the GPU {gpu}, on {self.timed}"
 
 
 #: Kinds of failures, the worst first.
@@ -85,7 +83,7 @@ KINDS = {
     "race": "races and bounds",
     "special": "NaN and infinity",
     "numerics": "numerics",
-    "behaviour": "behaviour",
+    "behaviour": "behavior",
     "edge case": "edge cases",
     "layout": "layout",
 }

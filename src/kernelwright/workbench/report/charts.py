@@ -37,7 +37,7 @@ class Series:
     """A line of a chart.
 
     Attributes:
-        kind: a colour class.
+        kind: a color class.
         points: (bytes, microseconds).
         here: whether each point was measured on this machine; otherwise its record was shipped.
     """
@@ -177,7 +177,7 @@ def band(
 
     Args:
         edges: the band's lowest and highest value at each point.
-        curves: a colour class, and a value at each point.
+        curves: a color class, and a value at each point.
         at: the points' names.
     """
     parts, below = wrapped(16, title, "title", 8.8)

@@ -23,7 +23,7 @@ from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
 
 from . import charts, counters, origin, shown
 
-#: The colour class of each line of a chart over sizes.
+#: The color class of each line of a chart over sizes.
 KINDS = {"native": "torch", "compiled": "inductor", "best rung written here": "best"}
 PEERS = ("peer", "peer2", "peer3")
 
@@ -269,7 +269,7 @@ def _diff(old: str, new: str) -> list[DiffLine]:
 
 def _partner(rows: list[str], i: int) -> str | None:
     """The added line that corresponds to a removed one: the one with the same position among the
-    following added lines as the removed line has among its neighbours."""
+    following added lines as the removed line has among its neighbors."""
     first = i
     while first and rows[first - 1][:1] == "-":
         first -= 1

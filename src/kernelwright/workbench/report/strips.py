@@ -36,7 +36,7 @@ class Strip:
         label: text above the cells, on the left.
         cells: the height of each cell, 0 to 1.
         words: text above the cells, on the right.
-        kind: "load", "store" or "atomic", which determines the colour.
+        kind: "load", "store" or "atomic", which determines the color.
         tall: the height in pixels.
     """
 

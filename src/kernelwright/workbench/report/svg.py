@@ -1,7 +1,7 @@
 """The parts of charts: texts, lines, markers and axes as inline SVG.
 
 Horizontal positions are percentages, so a chart fills a desktop or a phone and its text keeps its
-size. Colours are classes that templates/charts.css defines for light and dark mode; each colour
+size. Colors are classes that templates/charts.css defines for light and dark mode; each color
 class has its own marker shape.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from html import escape
 from pathlib import Path
 
-#: The marker of each colour class, within 6 units of the origin.
+#: The marker of each color class, within 6 units of the origin.
 MARKERS = {
     "torch": '<circle r="4.5"/>',
     "inductor": '<path d="M-5 4.2L0-5L5 4.2Z"/>',
@@ -134,7 +134,7 @@ def plain(value: float) -> str:
 
 
 def marker(kind: str, x: str, y: float, tip: str = "", extra: str = "") -> str:
-    """The marker of a colour class.
+    """The marker of a color class.
 
     Args:
         x: a length, in percent or pixels.

@@ -25,6 +25,7 @@ class Candidate:
         native: PyTorch's own function, called in the same way; its error determines the budget.
         deterministic: whether equal inputs must give bitwise equal results.
         sibling: a case of another shape that the candidate supports too, or None.
+        is_native: whether this is PyTorch's own function itself.
         any_strides: whether results may have other strides than the specified ones.
         place: the process in which it runs, if not this one.
     """
@@ -36,6 +37,7 @@ class Candidate:
     sibling: Callable[[Case], Case | None] = lambda case: None
     any_strides: bool = False
     place: Place | None = None
+    is_native: bool = False
 
 
 class Expected:
@@ -154,7 +156,7 @@ class Place(Protocol):
 
     def late(self, args: dict[str, Any]) -> tuple[Any, ...]:
         """Its results on a busy stream: the arguments are written on it just before the call, and
-        only this stream is synchronised afterwards."""
+        only this stream is synchronized afterwards."""
         ...
 
     def threads_left(self, fenced: Fenced) -> list[str]:

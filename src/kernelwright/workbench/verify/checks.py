@@ -204,7 +204,7 @@ def no_thread_left(trial: Trial) -> str | None:
 
 
 def current_stream(trial: Trial) -> str | None:
-    """All work is on the current stream: the result is right if only that stream is synchronised
+    """All work is on the current stream: the result is right if only that stream is synchronized
     and the arguments are written late."""
     earlier = trial.fence()  # alive until the end, so the late ones have other addresses
     trial.run(earlier)  # compiles if necessary

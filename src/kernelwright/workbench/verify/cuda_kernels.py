@@ -38,7 +38,7 @@ def kernels_of(
 
 @cache
 def specs_of_case(ladder: Ladder, case: Case) -> dict[str, Any]:
-    """A case's arguments as normalised specs, for planning a rung."""
+    """A case's arguments as normalized specs, for planning a rung."""
     made = ladder.operator.inputs(case, "cpu")
     args = ladder.operator.with_defaults(made)
     return normalise(ladder.operator.layout, specs_of(args))[0]

@@ -162,11 +162,21 @@ class Trial:
             return f"{len(results)} results, should be {len(want.native)}"
         names = result_names(self.operator, want.args)
         exact = self.operator.exact
+        yardstick = want.native
+        if self.candidate.is_native and not self.candidate.deterministic:
+            yardstick = map(_finite_of, results, want.native)
         for name, out, native, reference, noise in zip(
-            names, results, want.native, want.reference, want.noise, strict=True
+            names, results, yardstick, want.reference, want.noise, strict=True
         ):
             verdict = compare(out, native, reference, noise=noise, exact=exact)
             self.verdicts.append(verdict)
             if not verdict.ok:
                 return f"{name}: {verdict.why}"
         return None
+
+
+def _finite_of(result: torch.Tensor, native: torch.Tensor) -> torch.Tensor:
+    """The yardstick for PyTorch's own function where it adds in an order that differs from call to
+    call: its error in one call is no bound for its error in another, and it has no other bound.
+    What is left to check is where its result is NaN or infinite."""
+    return result.where(result.isfinite(), native)

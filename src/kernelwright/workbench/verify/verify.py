@@ -333,7 +333,8 @@ def candidate(ladder: Ladder, rung: Rung, config: Config, device: str) -> Candid
         return None
 
     native = entry_of(ladder, ladder.rung("native"))
-    return Candidate(op, call, native, rung.deterministic, sibling)
+    is_native = rung.name == "native"
+    return Candidate(op, call, native, rung.deterministic, sibling, is_native=is_native)
 
 
 def usage(verdict: Accuracy | None) -> float:

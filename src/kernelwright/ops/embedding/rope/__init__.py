@@ -72,7 +72,7 @@ def rope(
             no gradient.
         unsqueeze_dim: the dimension of q and k that holds heads: 1 for (B, H, T, D), 2 (or -2) for
             (B, T, H, D).
-        interleaved: pairs are neighbours (2i, 2i + 1), as in GPT-J; otherwise (i, i + rotary_dim /
+        interleaved: pairs are neighbors (2i, 2i + 1), as in GPT-J; otherwise (i, i + rotary_dim /
             2).
         rotary_dim: the first rotary_dim dimensions of a head are rotated and the others copied; by
             default the width of cos, or all dimensions if angles are computed.

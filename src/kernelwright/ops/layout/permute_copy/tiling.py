@@ -20,7 +20,7 @@ class Dim(NamedTuple):
 
 
 def walk(x: TensorSpec, dims: tuple[int, ...]) -> tuple[Dim, ...]:
-    """The dimensions of the result, outermost first; neighbours that are contiguous in x are
+    """The dimensions of the result, outermost first; neighbors that are contiguous in x are
     merged."""
     merged: list[list[int]] = []
     for d in order_of(x.ndim, dims):

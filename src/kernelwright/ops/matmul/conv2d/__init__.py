@@ -27,7 +27,9 @@ RUNGS = (
         serves=False,
     ),
 )
-LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, heuristics.order, heuristics.bucket)
+LADDER = Ladder(
+    spec.OPERATOR, RUNGS, __package__, heuristics.order, heuristics.bucket, public=spec.public
+)
 _convolve = bind(LADDER, vmap="loop")
 
 

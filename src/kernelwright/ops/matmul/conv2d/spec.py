@@ -119,3 +119,9 @@ OPERATOR = Operator(
     noise=noise,
     source="torch.nn.functional.conv2d, channels last",
 )
+
+
+def public(x, weight, bias, stride, padding, dilation):
+    """The arguments of the public function."""
+    channels_second = (t.permute(0, 3, 1, 2) for t in (x, weight))
+    return (*channels_second, bias, stride, padding, dilation), {}

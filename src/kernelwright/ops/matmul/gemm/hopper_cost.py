@@ -6,7 +6,7 @@ k and of its epilogue; at least the time of its bytes in DRAM. A slice takes the
 of three: its products on the tensor cores, whose clock falls at the power limit; the bytes that the
 multiprocessor receives; the bytes that its own copy engine requests. Rows of 128 bytes that
 straddle two cache lines are requested twice, and those that begin off a 32-byte sector move one
-sector more, which makes odd leading dimensions slow. cuBLAS is modelled as the best of such tiles
+sector more, which makes odd leading dimensions slow. cuBLAS is modeled as the best of such tiles
 with constants of its own.
 
 The constants are fitted to records of H200s; the choice is judged on shapes that were not in the

@@ -34,7 +34,7 @@ RUNGS = (
         "tile", "", "square tiles in shared memory, in Python", heuristics.fits_rows, ({},)
     ),
     _lesson("naive", "one thread per element"),
-    _lesson("coalesced", "neighbouring threads take neighbouring columns"),
+    _lesson("coalesced", "neighboring threads process neighboring columns"),
     _lesson("shared", "square tiles in shared memory"),
     _lesson("dynamic", "the tile's width chosen at launch", heuristics.DYNAMIC_CONFIGS),
     _lesson("column", "eight elements of a column per thread"),

@@ -11,7 +11,7 @@ def _cublaslt(x, weight, bias, gate, residual, activation, keep, tf32=False):
     """One cuBLASLt kernel with bias and activation in its epilogue."""
     plain = gate is None and residual is None and not keep
     if bias is None or not plain or activation not in ("relu", "gelu_tanh"):
-        raise ValueError("its epilogues are a bias followed by relu or gelu_tanh")
+        raise NotImplementedError("its epilogues are a bias followed by relu or gelu_tanh")
     of_weight, none = weight.t(), x.new_empty(0)
 
     def run():

@@ -14,7 +14,7 @@ TILES = 8  # inner tiles along k of PyTorch's layout
 def _int4pack(x, packed, scales, bias, bits):
     """torch._weight_int4pack_mm: (v - 8) scale + zero, where zero has a different meaning."""
     if bits != 4 or bias is not None or x.dtype != torch.bfloat16:
-        raise ValueError("it takes 4 bits, bfloat16, and no bias")
+        raise NotImplementedError("it takes 4 bits, bfloat16, and no bias")
     v = values_of(packed, 4)
     pairs = (v[:, ::2] << 4 | v[:, 1::2]).contiguous()
     of_torch = torch._convert_weight_to_int4pack(pairs, TILES)

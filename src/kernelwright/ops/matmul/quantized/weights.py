@@ -144,7 +144,7 @@ def read_gptq(
     """A weight of 4 or 8 bits as GPTQ's checkpoints store it ("checkpoint_format": "gptq").
 
     Args:
-        qweight: shape (K * bits / 32, N), int32: neighbours along k in each word.
+        qweight: shape (K * bits / 32, N), int32: neighbors along k in each word.
         qzeros: shape (K / 128, N * bits / 32), int32: zero points less one, along N.
         scales: shape (K / 128, N).
         g_idx: shape (K,): the group of each k. Only consecutive groups of 128 are supported: a

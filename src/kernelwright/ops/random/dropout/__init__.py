@@ -75,7 +75,7 @@ def _fused_rungs(name: str, kept: str, backward: str) -> tuple[Rung, ...]:
         rungs.triton(
             "octets",
             f"{kept}{backward}",
-            "eight neighbours share an index, a Philox call and a byte of mask",
+            "eight neighbors share an index, a Philox call and a byte of mask",
             heuristics.fits_octets,
             heuristics.OCTETS_CONFIGS,
         ),

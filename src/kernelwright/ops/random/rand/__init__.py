@@ -42,7 +42,7 @@ def _rungs(side: str, fits=heuristics.fits) -> tuple[Rung, ...]:
 
 
 def _vec16(side: str) -> Rung:
-    idea = "neighbours' calls under one schedule of keys, 16-byte stores"
+    idea = "neighbors' calls under one schedule of keys, 16-byte stores"
     if side == "_bernoulli":
         fits, configs, choose = heuristics.fits_bernoulli_vec16, heuristics.PROBABLE, None
     else:
@@ -50,8 +50,12 @@ def _vec16(side: str) -> Rung:
     return rungs.cuda("vec16", side, idea, fits, configs, heuristic=choose)
 
 
-def _ladder(operator, found, order=heuristics.order, bucket=heuristics.bucket) -> Ladder:
-    return Ladder(operator, found, __name__, order, bucket, "peers:PEERS", emulated=True)
+def _ladder(
+    operator, found, order=heuristics.order, bucket=heuristics.bucket, public=None
+) -> Ladder:
+    return Ladder(
+        operator, found, __name__, order, bucket, "peers:PEERS", emulated=True, public=public
+    )
 
 
 LADDER = _ladder(spec.RAND, _rungs("_uniform"))
@@ -62,6 +66,7 @@ LADDER_BERNOULLI = _ladder(
     _rungs("_bernoulli", heuristics.fits_bernoulli),
     heuristics.order_bernoulli,
     heuristics.bucket_bernoulli,
+    spec.public_bernoulli,
 )
 _rand = bind(LADDER, vmap="loop")
 _randn = bind(LADDER_NORMAL, vmap="loop")

@@ -76,8 +76,10 @@ def inputs_p(c, device):
 
 
 def inputs_bernoulli(c, device):
-    """Numbers, some of which are valid probabilities."""
-    return {"state": state(c, device), "p": tensor(c, "p", device, scale=0.7)}
+    """Numbers, some of which are valid probabilities; in what is timed all of them, because
+    PyTorch's kernel asserts it."""
+    p = tensor(c, "p", device, scale=0.7)
+    return {"state": state(c, device), "p": p.clamp_(0, 1) if c.use == "bench" else p}
 
 
 def outputs(state, size, threads, dtype, p=None):
@@ -150,3 +152,8 @@ BERNOULLI = Operator(
     exact=True,
     source="torch.bernoulli on a GPU",
 )
+
+
+def public_bernoulli(state, p):
+    """The arguments of the public function, which draws its state itself."""
+    return (p,), {}

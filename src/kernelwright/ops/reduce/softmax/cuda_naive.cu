@@ -1,7 +1,7 @@
 // One thread per row.
 //
 // Idea: the formula as three loops over a row: maximum, sum, quotient.
-// Traffic: x read three times, y written once. Neighbouring threads read addresses that are one row
+// Traffic: x read three times, y written once. Neighboring threads read addresses that are one row
 // apart, so that each 32-byte sector provides one element at a time.
 // Compared with `manual`: one launch instead of five.
 // Limit: memory transactions; with fewer rows than the GPU has threads, part of the GPU is idle.

@@ -3,7 +3,7 @@
 Idea: the three loops of the formula, each divided among the threads of a block; after the first and
 the second, maximum and sum are reduced in shared memory by repeated halving. This is `cuda_block`
 without shuffles, which a simulator without a GPU can run.
-Traffic: x read three times, y written once; neighbouring threads read neighbouring elements.
+Traffic: x read three times, y written once; neighboring threads read neighboring elements.
 Compared with `manual`: one kernel instead of five.
 Limit: float32 only, one barrier per halving step, one element per load.
 """

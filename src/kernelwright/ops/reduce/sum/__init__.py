@@ -44,10 +44,10 @@ RUNGS = (
         heuristics.fits_numba,
         ({"block": 256},),
     ),
-    _lesson("interleaved", "a tree in shared memory, neighbours first", BLOCKS),
+    _lesson("interleaved", "a tree in shared memory, neighbors first", BLOCKS),
     _lesson("strided", "the same tree by consecutive threads: no divergence", BLOCKS),
     _lesson(
-        "sequential", "pairs half a block apart instead of neighbours: no bank conflicts", BLOCKS
+        "sequential", "pairs half a block apart instead of neighbors: no bank conflicts", BLOCKS
     ),
     _lesson("first_add", "every thread adds two elements before the tree", BLOCKS),
     _lesson("last_warp", "the last six steps without barriers", BLOCKS),

@@ -12,7 +12,7 @@
 #include <kw/last_block.cuh>
 
 // Adds WIDTH values per thread over threadIdx.y; threads with threadIdx.y == 0 receive the sums.
-// Value w of all threads is contiguous in memory: neighbouring threads access neighbouring banks.
+// Value w of all threads is contiguous in memory: neighboring threads access neighboring banks.
 template <int BLOCK, int WIDTH, typename A>
 __device__ __forceinline__ void add_down(A (&value)[WIDTH], A *shared) {
   const int tid = threadIdx.y * blockDim.x + threadIdx.x;

@@ -1,8 +1,8 @@
 // Sequential addressing: no bank conflicts.
 //
 // Idea: reverse the order of the tree. In each step the second half of the values is added to the
-// first half: thread t always accesses s[t] and s[t + half], and neighbouring threads access
-// neighbouring banks.
+// first half: thread t always accesses s[t] and s[t + half], and neighboring threads access
+// neighboring banks.
 // Traffic: as before.
 // Compared with `cuda_strided`: every access to shared memory takes a single transaction.
 // Limit: half of the threads never add: they load one element and wait.

@@ -59,7 +59,7 @@ def reduction(x: TensorSpec, dim: tuple[int, ...]) -> Reduction | None:
 
 
 def _merge(dims: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Merges dimensions (size, x stride, y stride), ordered by stride, with their neighbours where
+    """Merges dimensions (size, x stride, y stride), ordered by stride, with their neighbors where
     both strides allow it."""
     merged: list[tuple[int, int, int]] = []
     for size, xs, ys in sorted(dims, key=lambda d: -d[1]):

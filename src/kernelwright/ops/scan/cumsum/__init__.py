@@ -94,7 +94,7 @@ def _columns(side: str) -> Rung:
     return rungs.cuda(
         "columns",
         side,
-        "any other dim: neighbouring threads take neighbouring columns, tiles of rows",
+        "any other dim: neighboring threads process neighboring columns, tiles of rows",
         heuristics.fits_columns,
         heuristics.COLUMNS,
     )

@@ -138,7 +138,7 @@ def _columns_plan(kernel, config, c, args):
 
 
 def _between(t, dim, inner):
-    """Elements between neighbours along the dimension: rows may have a stride of their own."""
+    """Elements between neighbors along the dimension: rows may have a stride of their own."""
     return rows_of(t).strides[0] if dim == -2 else inner
 
 

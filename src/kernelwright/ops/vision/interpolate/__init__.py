@@ -57,7 +57,7 @@ def interpolate(
         size: height and width of the result, or one number for both.
         scale_factor: instead of size, the factor of height and width.
         mode: "nearest" or "bilinear".
-        align_corners: for mode "bilinear", whether the centres of the corner pixels, and not the
+        align_corners: for mode "bilinear", whether the centers of the corner pixels, and not the
             corners of the images, are aligned.
         recompute_scale_factor: whether the positions of outputs are computed from the quotient of
             the sizes instead of scale_factor.

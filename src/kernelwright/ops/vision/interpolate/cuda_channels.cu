@@ -2,7 +2,7 @@
 //
 // Idea: the coordinates, computed by multiplications, and weights of a vector are used for 4 or 8
 // channels. In the forward, the four vectors are loaded before the first is used.
-// Traffic: as `cuda_naive`, in 16-byte accesses; pixels that neighbours share come from L1.
+// Traffic: as `cuda_naive`, in 16-byte accesses; pixels that neighbors share come from L1.
 // Compared with `cuda_naive`: coordinates and weights once per vector.
 // Limit: DRAM bandwidth; in the backward the weights of outputs, which are recomputed for every
 // vector.

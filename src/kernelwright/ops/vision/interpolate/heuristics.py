@@ -43,7 +43,7 @@ def outputs_of_pixel(source: int, size: int, corners: bool) -> int:
     if size == 1 or source == 1:
         return size
     step = (source - 1) / (size - 1) if corners else source / size
-    edge = 0 if corners else math.ceil(0.5 / step)  # outputs before the centre of the first pixel
+    edge = 0 if corners else math.ceil(0.5 / step)  # outputs before the center of the first pixel
     return math.ceil(2 / step) + 1 + edge
 
 

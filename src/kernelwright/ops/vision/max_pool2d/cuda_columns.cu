@@ -1,7 +1,7 @@
 // Planes whose rows are whole vectors: adjacent windows, one load per line of their pixels.
 //
 // Idea: a thread processes VECTOR adjacent windows, for ROWS rows. Their pixels in a line of x are
-// an aligned vector and a few neighbours. In the backward it processes the pixels of VECTOR
+// an aligned vector and a few neighbors. In the backward it processes the pixels of VECTOR
 // adjacent blocks (cuda_blocks.cu), and stores their lines as vectors.
 // Traffic: as `cuda_naive`.
 // Compared with `cuda_rows` and `cuda_blocks`: accesses of up to 16 bytes, and one address per

@@ -48,7 +48,7 @@ def roi_align(
         output_size: number of bins per region, one number or (height, width).
         spatial_scale: factor that converts coordinates to pixels.
         sampling_ratio: points per bin along each dimension; as many as pixels if not positive.
-        aligned: whether coordinates refer to corners of pixels, half a pixel from their centres.
+        aligned: whether coordinates refer to corners of pixels, half a pixel from their centers.
 
     Returns:
         (K, C, height, width), in the memory format of input. It has no gradient: a backward raises

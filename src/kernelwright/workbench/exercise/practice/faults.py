@@ -88,7 +88,7 @@ FAULTS = (
     Exercise(
         "transpose.cuda_tile",
         73,
-        "right, but slower than it has to be: y = x transposed",
+        "correct, but slower than necessary: y = x transposed",
         "blocks of 32 x 8 threads, one for each 32 x 32 elements of x, rounded up",
         (
             Task(

@@ -217,7 +217,7 @@ class Process:
         said = self.said().strip().splitlines()
         last = f": {said[-1]}" if said else ""
         if code < 0:
-            return f"the process was ended by {signal.Signals(-code).name}{self._line() or last}"
+            return f"the process was killed by {signal.Signals(-code).name}{self._line() or last}"
         return f"the process ended with exit code {code}{last}"
 
     @property

@@ -1,6 +1,6 @@
 // Lesson measuring: three faults, one for each kernel.
 
-// Differences of neighbours; the last thread has none.
+// Differences of neighbors; the last thread has none.
 __global__ void beyond(const float *x, float *y, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) y[i] = x[i + 1] - x[i];

@@ -1,7 +1,7 @@
 // Lesson shared_memory: reads at a stride, and a transpose through a tile of
 // 32 x 32 floats.
 
-// Each lane reads one word; neighbouring lanes are STRIDE words apart.
+// Each lane reads one word; neighboring lanes are STRIDE words apart.
 template <int STRIDE> __global__ void strided(const float *x, float *y) {
   __shared__ float s[32 * (STRIDE > 0 ? STRIDE : 1)];
   for (int i = threadIdx.x; i < 32 * (STRIDE > 0 ? STRIDE : 1); i += 32)

@@ -1,4 +1,4 @@
-// For a block's items: flags where neighbours differ, differences of neighbours, histograms.
+// For a block's items: flags where neighbors differ, differences of neighbors, histograms.
 #pragma once
 
 namespace cub {
@@ -73,7 +73,7 @@ template <typename T, int X, int Y = 1, int Z = 1, int = 0> class BlockAdjacentD
   __forceinline__ BlockAdjacentDifference() : s_(KwPrivate<TempStorage>()) {}
   __forceinline__ BlockAdjacentDifference(TempStorage &s) : s_(s) {}
 
-  // The first item (the last for SubtractRight) has no neighbour and is not changed.
+  // The first item (the last for SubtractRight) has no neighbor and is not changed.
   template <int N, typename Out, typename Op>
   __forceinline__ void SubtractLeft(T (&items)[N], Out (&to)[N], Op difference) {
     s_.of[KwThread()] = items[N - 1];
