@@ -12,6 +12,7 @@ from kernelwright.dispatch import apply_of, vmap_loop
 from kernelwright.ops.elementwise.glu import swiglu as gated
 
 from . import ladder
+from .torch_rungs import even
 
 
 def _wants(*tensors: torch.Tensor) -> bool:
@@ -71,7 +72,7 @@ def of_matrices(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torc
 @torch.library.custom_op("kernelwright::grouped_matrices", mutates_args=())
 def _of_matrices(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     if _taken(a) and _taken(b):
-        return torch._grouped_mm(a.t(), b, offs=offsets).contiguous()
+        return torch._grouped_mm(a.t(), b, offs=offsets.contiguous()).contiguous()
     bounds = [0, *offsets.tolist()]
     pairs = itertools.pairwise(bounds)
     return torch.stack([a[i:j].t() @ b[i:j] for i, j in pairs])
@@ -98,4 +99,4 @@ def _taken(t: torch.Tensor) -> bool:
     """Whether PyTorch's grouped product supports an operand whose rows are summed over."""
     if not t.is_cuda or t.dtype != torch.bfloat16 or torch.cuda.get_device_capability()[0] < 9:
         return False
-    return t.numel() > 0 and t.stride(1) == 1 and t.stride(0) % 8 == 0 and t.data_ptr() % 16 == 0
+    return t.numel() > 0 and t.stride(1) == 1 and even(t)

@@ -63,8 +63,8 @@ def native_layer_norm_backward(gy, x, weight, bias, mean, rstd):
         gy.to(wide),
         x.to(wide),
         x.shape[-1:],
-        mean,
-        rstd,
+        mean.contiguous(),
+        rstd.contiguous(),
         _to(weight, wide),
         _to(bias, wide),
         [True, weight is not None, bias is not None],
@@ -81,7 +81,7 @@ def native_rms_norm_backward(gy, x, weight, rstd, offset=0.0):
         gy.to(wide),
         x.to(wide),
         x.shape[-1:],
-        rstd,
+        rstd.contiguous(),
         _to(shifted, wide),
         [True, weight is not None],
     )
@@ -147,7 +147,9 @@ def _common(x, *parameters):
 
 
 def _to(parameter, dtype):
-    return None if parameter is None else parameter.to(dtype)
+    """Contiguous, because PyTorch's kernels of norms read parameters and statistics as if they
+    were."""
+    return None if parameter is None else parameter.to(dtype).contiguous()
 
 
 def _shifted(weight, offset):

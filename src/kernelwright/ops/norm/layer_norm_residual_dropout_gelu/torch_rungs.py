@@ -41,7 +41,7 @@ def native_backward(gy, x, residual, weight, bias, mean, rstd, seed, p, approxim
     gs = torch.ops.aten.gelu_backward(gy.to(wide), d, approximate=approximate) * f
     wanted = [True, weight is not None, bias is not None]
     gx, gweight, gbias = torch.ops.aten.native_layer_norm_backward(
-        gs, x.to(wide), x.shape[-1:], mean, rstd, _to(weight, wide), _to(bias, wide), wanted
+        gs, x.to(wide), x.shape[-1:], *(_to(t, wide) for t in (mean, rstd, weight, bias)), wanted
     )
     gradients = _like(gweight, weight, x), _like(gbias, bias, x)
     return gx.to(x.dtype), gs.to(residual.dtype, copy=True), *gradients
@@ -61,7 +61,9 @@ def _wide(x):
 
 
 def _to(parameter, dtype):
-    return None if parameter is None else parameter.to(dtype)
+    """Contiguous, because PyTorch's kernels of norms read parameters and statistics as if they
+    were."""
+    return None if parameter is None else parameter.to(dtype).contiguous()
 
 
 def _over_rows(terms, parameter, x):
