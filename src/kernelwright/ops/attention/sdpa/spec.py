@@ -6,8 +6,8 @@ for each head of a batch. With `causal`, query i sees keys 0 to i. If a boolean 
 floating-point mask is -inf, the query does not see the key, whatever the score is (even NaN). A
 query that sees no key has y = 0 and lse = -inf. If a floating-point mask is added, which may be as
 low as the lowest number for every key of a query, lse would lose the logarithm: the result `lse`
-then has a last dimension with the largest score and the sum of exp(s - largest). Several heads of q may share a head of k and v.
-With a seed, weights are dropped with probability p after the softmax.
+then has a last dimension with the largest score and the sum of exp(s - largest). Several heads of q
+may share a head of k and v. With a seed, weights are dropped with probability p after the softmax.
 
 The backward recomputes the weights: P = exp(s - lse). With D = sum(gy y) for each query,
 

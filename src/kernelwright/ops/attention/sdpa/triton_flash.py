@@ -26,8 +26,8 @@ def masked(
     z, mask_ptr, row, col, rows, cols, mask_row, mask_col, EDGE: tl.constexpr,
     CAUSAL: tl.constexpr, MASK: tl.constexpr,
 ):  # fmt: skip
-    """Scores of queries `row` (n, 1) and keys `col` (1, n), with -inf for keys that a query does not
-    see. EDGE: some keys may be outside, or after the query."""
+    """Scores of queries `row` (n, 1) and keys `col` (1, n), with -inf for keys that a query does
+    not see. EDGE: some keys may be outside, or after the query."""
     if MASK != 0:
         inside = (row < rows) & (col < cols)
         at = mask_ptr + row.to(tl.int64) * mask_row + col.to(tl.int64) * mask_col

@@ -45,8 +45,8 @@ def attention_bwd_dot(
 @triton.jit
 def weights_and_ds(
     q, k, v, gy, lse, total, dot, mask_ptr, seed_ptr, row, first_col, head, length, s, mask_row,
-    mask_col, scale, p, TURNED: tl.constexpr, EDGE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr,
-    DROP: tl.constexpr, WHOLE: tl.constexpr, COLS: tl.constexpr,
+    mask_col, scale, p, TURNED: tl.constexpr, EDGE: tl.constexpr, CAUSAL: tl.constexpr,
+    MASK: tl.constexpr, DROP: tl.constexpr, WHOLE: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
     """(the weights that multiply v, dS), for queries `row` and COLS keys from `first_col` on.
     TURNED: keys as rows, the order in which gk and gv use them from registers."""
@@ -127,8 +127,8 @@ def attention_bwd_keys(
                       EDGE)  # fmt: skip
             lse, total, dot = of_queries(lse_ptr, dot_ptr, head, row, length, MASK)
             kept, ds = weights_and_ds(
-                q, k, v, gy, lse, total, dot, mask_ptr + b * mask_b + h * mask_h, seed_ptr, row, start,
-                head, length, s, mask_row, mask_col, scale, p, True, EDGE or CAUSAL,
+                q, k, v, gy, lse, total, dot, mask_ptr + b * mask_b + h * mask_h, seed_ptr, row,
+                start, head, length, s, mask_row, mask_col, scale, p, True, EDGE or CAUSAL,
                 CAUSAL, MASK, DROP, WHOLE, COLS,
             )  # fmt: skip
             gv += product(kept.to(gy.dtype), gy)
@@ -211,8 +211,8 @@ def attention_bwd_mask(
             head = b * heads + h
             lse, total, dot = of_queries(lse_ptr, dot_ptr, head, row, length, MASK)
             _, ds = weights_and_ds(
-                q, k, v, gy, lse, total, dot, mask_ptr + b * mask_b + h * mask_h, seed_ptr, row, start,
-                head, length, s, mask_row, mask_col, scale, p, False, True, CAUSAL, MASK,
+                q, k, v, gy, lse, total, dot, mask_ptr + b * mask_b + h * mask_h, seed_ptr, row,
+                start, head, length, s, mask_row, mask_col, scale, p, False, True, CAUSAL, MASK,
                 DROP, WHOLE, COLS,
             )  # fmt: skip
             gmask += ds
