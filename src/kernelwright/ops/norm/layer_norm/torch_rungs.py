@@ -4,10 +4,13 @@ import torch
 
 
 def manual_layer_norm(x, weight, bias, eps):
-    """Eleven kernels over x."""
+    """Thirteen kernels over x."""
     xw = x.to(_wide(x))
     mean = xw.mean(-1, keepdim=True)
     centred = xw - mean
+    # the rounding error of the mean, all that is left of a row of equal elements
+    rest = centred.mean(-1, keepdim=True)
+    mean, centred = mean + rest, centred - rest
     rstd = torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps)
     y = centred * rstd
     y = y if weight is None else y * weight
