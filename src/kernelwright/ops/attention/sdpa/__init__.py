@@ -179,14 +179,15 @@ def scaled_dot_product_attention(
             raise TypeError(f"{name}: has dtype {t.dtype}, query has {query.dtype}")
     try:
         probability(dropout_p)
-    except ValueError as e:
-        raise ValueError(f"dropout_{e}") from None
+    except (TypeError, ValueError) as e:
+        raise type(e)(f"dropout_{e}") from None
     if key.shape[-1] != query.shape[-1]:
         raise ValueError(f"key: has heads of {key.shape[-1]} elements, query of {query.shape[-1]}")
     if value.shape[-2] != key.shape[-2]:
         raise ValueError(f"value: has {value.shape[-2]} rows, key has {key.shape[-2]}")
     if scale is None:
         scale = 1.0 / math.sqrt(query.shape[-1]) if query.shape[-1] else 1.0
+    arguments.real("scale", scale)
     if scale < 0:
         query, scale = -query, -scale
 
