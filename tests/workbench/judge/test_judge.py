@@ -25,13 +25,6 @@ from kernelwright.workbench.judge.spec import subject_of
 from kernelwright.workbench.scaffold import scaffold
 from support.judging import FOLDER, GPU, QUICK, SMALL, USER, judged, only_native
 
-
-@pytest.fixture(scope="module")
-def box():
-    with Box(here(), limits=QUICK) as made:
-        yield made
-
-
 # right or wrong
 
 

@@ -18,12 +18,6 @@ from support.fake_gpu import FakeBox
 from support.judging import GPU, QUICK, SMALL, USER, judged, only_native
 
 
-@pytest.fixture(scope="module")
-def box():
-    with Box(here(), limits=QUICK) as made:
-        yield made
-
-
 def timed(name, box, monkeypatch, sets=4, shape=(32, 768)):
     """(the guest, its row) after it has been timed with PyTorch's softmax; small enough for one
     thread, because several threads wait for each other on a busy machine."""
