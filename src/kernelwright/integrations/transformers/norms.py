@@ -15,9 +15,9 @@ from torch import nn
 
 import kernelwright as kw
 
+from .remake import note
+
 Forward = Callable[..., Any]
-# forwards made by `rms_norm` to (attribute of the eps, function that returns the weight, offset)
-REMADE: dict[Forward, tuple[str, Any, float]] = {}
 
 
 def weight_of(module: nn.Module):
@@ -62,20 +62,15 @@ def rms_norm(eps: str, weight=weight_of, offset: float = 0.0, dtype=None) -> For
         if residual is not None:
             h = torch.promote_types(x.dtype, residual.dtype)
             if dtype is None or dtype(x.new_empty(0, dtype=h), w) == h:
-                return kw.add_rms_norm(x, residual, shape, w, e, offset=offset)
+                y, residual = kw.add_rms_norm(x, residual, shape, w, e, offset=offset)
+                note(y, residual, w, e, offset)
+                return y, residual
             residual = x = residual + x
         y = _rms_norm(x, shape, w, e, offset, x.dtype if dtype is None else dtype(x, w))
+        note(y, x, w, e, offset)
         return y if residual is None else (y, residual)
 
-    REMADE[forward] = eps, weight, offset
     return forward
-
-
-def again(norm: nn.Module, x: torch.Tensor, formula: tuple[str, Any, float], rung: str | None):
-    """Recompute the result of a norm made by `rms_norm` for x."""
-    eps, weight, offset = formula
-    run = torch.ops.kernelwright.rms_norm
-    return run(x, weight(norm), getattr(norm, eps), offset, rung=rung)[0]
 
 
 def _rms_norm(x, shape, weight, eps, offset, dtype):
@@ -158,7 +153,7 @@ NORMS: dict[str, tuple[str, Forward]] = {
     "olmo.OlmoLayerNorm": ("layer_norm", olmo_norm),
     "nemotron.NemotronLayerNorm1P": ("layer_norm", nemotron_norm),
 }
-FORWARDS = tuple(dict.fromkeys(forward for _, forward in NORMS.values()))
+FORWARDS = frozenset(forward for _, forward in NORMS.values())
 
 
 def _given(args, residual, named):
