@@ -11,7 +11,7 @@ import copy
 import copyreg
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from types import MethodType
 from typing import Any
@@ -80,12 +80,12 @@ def original(module: nn.Module) -> type:
     return type(module) if ours is None else ours.__bases__[0]
 
 
-def takes(module: nn.Module, forward: Forward) -> bool:
-    """Whether the module's forward is this one. Adapters that wrap a module after `patch` take only
-    the arguments of the original module."""
-    bound = module.forward
+def untouched(module: Any, forwards: Collection[Forward | None]) -> bool:
+    """Whether the module's forward is one of these, and no hook sees its call. Adapters that wrap a
+    module after `patch`, and modules that take its place, compute something else."""
+    bound = getattr(module, "forward", None)
     # not getattr(bound, "__func__", None): torch.compile of torch 2.11 traces it as None
-    return isinstance(bound, MethodType) and bound.__func__ is forward
+    return isinstance(bound, MethodType) and bound.__func__ in forwards and not hooked(module)
 
 
 def hooked(module: nn.Module) -> bool:

@@ -133,7 +133,7 @@ def _mlp(mlp: mlps.MLP):
         by = among.get(_computes(act))
         if by is None:
             return _other_activation(act, among)
-        new, kept = {"": _mlp_forward(mlp, by)}, ""
+        new, kept = {"": _mlp_forward(mlp, by, type(act).forward)}, ""
         if is_linear(getattr(module, mlp.down)):
             new[mlp.down] = mlps.linear_of(by)
         else:
@@ -147,12 +147,16 @@ def _of_experts(form: experts.Experts):
     def make(module):
         if why := experts.unfit(module):
             return why
-        by: tuple[str, ...] = ()
+        by, activation = (), None
         if not form.gates:
-            by = mlps.GATED.get(_computes(module.act_fn), ())
+            by, activation = (
+                mlps.GATED.get(_computes(module.act_fn), ()),
+                type(module.act_fn).forward,
+            )
             if not by:
                 return _other_activation(module.act_fn, mlps.GATED)
-        forward = _experts_forward(form, by, experts.arguments_of(original(module).forward))
+        names = experts.arguments_of(original(module).forward)
+        forward = _experts_forward(form, by, activation, names)
         shown = "moe_ffn" if by == ("swiglu",) else ", ".join(("grouped_mm", *by[:1]))
         return Replacement("experts", shown, {"": forward}, order=form)
 
@@ -177,11 +181,11 @@ def _computes(act) -> str | None:
 
 
 def _gpt2_mlp(module):
-    act = type(module.act).__name__
+    act = type(module.act)
     computes = _computes(module.act)
     if computes not in mlps.GPT2:
-        return f"its activation is {act}: supported is gelu, exact or by tanh"
-    new, order = {"": mlps.GPT2[computes]}, mlps.GPT2_ORDER
+        return f"its activation is {act.__name__}: supported is gelu, exact or by tanh"
+    new, order = {"": mlps.gpt2_mlp(mlps.GPT2[computes], act.forward)}, mlps.GPT2_ORDER
     if same_forward(module.c_fc, "transformers.pytorch_utils.Conv1D"):
         return Replacement("MLP", "bias_gelu", new | {"c_fc": mlps.conv1d_gelu}, order=order)
     kept = "c_fc is not a plain Conv1D: its bias is not fused"

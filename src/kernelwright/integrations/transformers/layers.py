@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import norms
-from .binding import hooked, is_ours
+from .binding import untouched
 from .remake import noted, remade
 
 Forward = Callable[..., Any]
@@ -86,7 +86,7 @@ def _through(module, names, hidden_states, multiplier):
 
 def add_norm(norm, x, residual):
     """The norm of the sum, and the sum; in one pass if nothing else sees the call of the norm."""
-    if is_ours(norm.forward) and norm.forward.__func__ in norms.FORWARDS and not hooked(norm):
+    if untouched(norm, norms.FORWARDS):
         return noted(norm, x, residual)
     residual = residual + x
     return noted(norm, residual), residual
