@@ -16,6 +16,7 @@ from functools import cache
 from types import MethodType
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules import module as _module
 
@@ -121,6 +122,14 @@ def hooked(module: nn.Module) -> bool:
 def _of_fsdp(hook: Any) -> bool:
     module = getattr(inspect.unwrap(hook), "__module__", None) or ""
     return module.startswith("torch.distributed.fsdp.")
+
+
+def constant(number: float) -> float:
+    """A module's attribute, as a constant where torch.compile traces with dynamic=True: the same
+    symbolic number in two autograd Functions is an error in torch 2.13's compiler."""
+    if torch.compiler.is_compiling():
+        return torch.fx.experimental.symbolic_shapes.guard_scalar(number)
+    return number
 
 
 def mark(forward: Forward) -> None:
