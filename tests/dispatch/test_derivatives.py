@@ -3,8 +3,10 @@
 import pytest
 import torch
 from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
 
 import kernelwright as kw
+from kernelwright.dispatch import once
 from support.publics import DEVICE, PUBLIC, agree, fullgraph, mapped, publics, randn
 
 # gradients that were computed with the loss
@@ -125,12 +127,66 @@ def test_a_dual_level_without_tangents_changes_nothing():
         agree(kw.softmax(x, -1), torch.softmax(x, -1), x.dtype)
 
 
-def test_double_backward_of_linear_cross_entropy_names_the_alternative():
+def _by_backward(gx, x, weight):
+    (gx.square().sum() + x.sum()).backward()
+
+
+#: Ways to differentiate a gradient again.
+AGAIN = {
+    "backward": _by_backward,
+    "named input": lambda gx, x, weight: torch.autograd.grad(gx.square().sum(), x),
+    "named weight": lambda gx, x, weight: torch.autograd.grad(gx.square().sum(), weight),
+    "backward to named inputs": lambda gx, x, weight: gx.sum().backward(inputs=[x]),
+}
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("again", AGAIN.values(), ids=AGAIN)
+def test_double_backward_of_linear_cross_entropy_names_the_alternative(again, reduction):
+    hidden, weight = randn(3, 4).requires_grad_(), randn(5, 4, seed=1).requires_grad_()
+    x, target = hidden.square(), torch.tensor([0, 4, 1], device=DEVICE)
+    loss = kw.linear_cross_entropy(x, weight, target, reduction=reduction).sum()
+    (gx,) = torch.autograd.grad(loss, hidden, create_graph=True)
+    with pytest.raises(NotImplementedError, match=r"use kw\.linear and kw\.cross_entropy"):
+        again(gx, hidden, weight)
+
+
+def test_autograds_hessian_of_linear_cross_entropy_names_the_alternative():
+    public = PUBLIC["linear_cross_entropy"]
+    with pytest.raises(NotImplementedError, match=r"use kw\.linear and kw\.cross_entropy"):
+        torch.autograd.functional.hessian(public.kw, public.tensors((4, 6))[0])
+
+
+class _Constants(torch.autograd.Function):
+    """Saves nothing that an input of the second derivative can be reached from."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(2 * x.detach())
+        return x.detach().square()
+
+    @staticmethod
+    @once("square: use kw.mul")
+    def backward(ctx, gy):
+        return gy * ctx.saved_tensors[0]
+
+
+def test_a_gradient_of_constants_alone_refuses_to_be_in_a_graph():
+    x = randn(3).requires_grad_()
+    y = _Constants.apply(x).sum()
+    with pytest.raises(NotImplementedError, match=r"square: use kw\.mul"):
+        torch.autograd.grad(y, x, create_graph=True)
+    _Constants.apply(x).sum().backward()
+    agree(x.grad, 2 * x.detach(), x.dtype)
+
+
+def test_a_penalty_through_a_checkpoint_unpacks_once():
     public = PUBLIC["linear_cross_entropy"]
     (x,) = public.tensors((4, 6), grad=True)
-    (gx,) = torch.autograd.grad(public.kw(x), x, create_graph=True)
+    y = checkpoint(public.kw, x, use_reentrant=False)
+    (gx,) = torch.autograd.grad(y, x, create_graph=True)
     with pytest.raises(NotImplementedError, match=r"use kw\.linear and kw\.cross_entropy"):
-        (gx.sum() + x.sum()).backward()
+        torch.autograd.grad(gx.sum(), x)
 
 
 def test_a_gradient_by_torch_func_of_what_autograd_follows():

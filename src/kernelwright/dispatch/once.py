@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any
 
 import torch
@@ -35,6 +35,11 @@ def once(message: str) -> Callable:
     """A decorator for a Function's backward that computes on plain tensors: differentiating its
     gradients raises NotImplementedError with this message.
 
+    The Function must save an input that requires a gradient or one of its results (a loss is
+    small): the gradients are made to depend on the saved tensors and on the incoming gradients, so
+    that autograd reaches the error on every way to an input, also if it is told which inputs to
+    differentiate by and skips everything else.
+
     PyTorch's `once_differentiable` treats the gradients of a constant incoming gradient as
     constants, so that a penalty on them would have no gradient and raise no error.
     """
@@ -42,26 +47,55 @@ def once(message: str) -> Callable:
     def of(backward: Callable) -> Callable:
         @wraps(backward)
         def guarded(ctx, *grads):
+            if not torch.is_grad_enabled() or torch.compiler.is_dynamo_compiling():
+                return backward(ctx, *grads)
+            unpacked = _Unpacked(ctx)
             with torch.no_grad():
-                found = backward(ctx, *grads)
-            watched = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-            if watched or not torch.is_grad_enabled():
-                return found
-            anchor = torch.zeros((), requires_grad=True)
-            return tuple(t if t is None else _Refusing.apply(anchor, t, message) for t in found)
+                gradients = backward(unpacked, *grads)
+            sources = [t for t in (*grads, *unpacked.saved_tensors) if _differentiable(t)]
+            if not sources:
+                raise NotImplementedError(message)
+            if isinstance(gradients, torch.Tensor):
+                gradients = (gradients,)
+            return tuple(
+                g if g is None else _Refusing.apply(message, g, *sources) for g in gradients
+            )
 
         return guarded
 
     return of
 
 
+def _differentiable(t: torch.Tensor | None) -> bool:
+    return t is not None and t.requires_grad
+
+
+class _Unpacked:
+    """A Function's context whose saved tensors are unpacked once, as a checkpoint requires."""
+
+    def __init__(self, ctx: Any):
+        self._ctx = ctx
+
+    @cached_property
+    def saved_tensors(self) -> tuple[torch.Tensor | None, ...]:
+        return self._ctx.saved_tensors
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ctx, name)
+
+
 class _Refusing(torch.autograd.Function):
-    """The identity, whose gradient raises."""
+    """The identity of `tensor`, a function of `sources` whose gradient raises."""
+
+    generate_vmap_rule = True
 
     @staticmethod
-    def forward(ctx, anchor, tensor, message):
-        ctx.message = message
+    def forward(message, tensor, *sources):
         return tensor.view_as(tensor)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.message = inputs[0]
 
     @staticmethod
     def backward(ctx, *grads):

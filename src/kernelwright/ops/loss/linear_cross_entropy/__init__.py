@@ -187,11 +187,12 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         *tensors, _, of_x, of_w, of_bias = inputs[:10]
-        _, *gradients = output
+        loss, *gradients = output
         ctx.now, ctx.form = of_x or of_w or of_bias, inputs[10:]
         ctx.mark_non_differentiable(*gradients)
         ctx.set_materialize_grads(False)  # else the backward gets zeros of these gradients' size
-        ctx.save_for_backward(*(gradients if ctx.now else tensors))
+        # the loss too: `once` needs a tensor that depends on what requires a gradient
+        ctx.save_for_backward(loss, *(gradients if ctx.now else tensors))
 
     @staticmethod
     @once(
@@ -204,10 +205,10 @@ class _Loss(torch.autograd.Function):
         if ctx.now:
             gradients = [
                 _scaled(t, gloss) if want else None
-                for t, want in zip(ctx.saved_tensors, wanted, strict=True)
+                for t, want in zip(ctx.saved_tensors[1:], wanted, strict=True)
             ]
         else:
-            *tensors, g = ctx.saved_tensors
+            _, *tensors, g = ctx.saved_tensors
             found = _losses(*tensors, (g * gloss).to(g.dtype), *wanted, *ctx.form)
             gradients = [t if want else None for t, want in zip(found[1:], wanted, strict=True)]
         return *gradients, *(None,) * (len(ctx.needs_input_grad) - 3)
