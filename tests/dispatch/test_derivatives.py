@@ -12,8 +12,6 @@ from support.publics import DEVICE, PUBLIC, agree, fullgraph, mapped, publics, r
 # gradients that were computed with the loss
 ONCE = {"linear_cross_entropy"}
 TWICE = {k: v for k, v in PUBLIC.items() if k not in ONCE}
-#: Products have only reverse mode, which may be repeated.
-PRODUCTS = [PUBLIC[k] for k in ("matmul", "matmul by a vector", "linear", "linear gated")]
 twice = pytest.mark.parametrize("public", TWICE.values(), ids=TWICE)
 
 
@@ -56,8 +54,6 @@ def test_both_are_pytorchs(public, dtype):
             gx = torch.autograd.grad(fn(*leaves).float().pow(3).sum(), leaves, create_graph=True)
             penalty = sum(g.float().square().sum() for g in gx)
             again.append([g.double() for g in torch.autograd.grad(penalty, leaves)])
-        if public in PRODUCTS:
-            continue
         direction = tuple(randn(*t.shape, dtype=dtype, seed=5) for t in tensors)
         along.append(torch.func.jvp(fn, tuple(tensors), direction)[1].double())
     slack = {torch.float32: 1e-4, torch.bfloat16: 6e-2}[dtype]
@@ -67,18 +63,11 @@ def test_both_are_pytorchs(public, dtype):
         torch.testing.assert_close(*along, rtol=slack, atol=slack * along[1].abs().max().item())
 
 
-@pytest.mark.parametrize("public", PRODUCTS, ids=["matmul", "vector", "linear", "gated"])
-def test_products_refuse_forward_mode_by_torch_func(public):
-    tensors = tuple(public.tensors((3, 4, 9)))
-    with pytest.raises(NotImplementedError, match=r"not supported; use torch\.matmul"):
-        torch.func.jvp(public.kw, tensors, tuple(map(torch.ones_like, tensors)))
-
-
 @mapped
 def test_hessians_by_torch_func(public):
     x, *rest = public.tensors((1, 2, 4))
     ways = [(torch.func.jacfwd, torch.func.jacrev), (torch.func.jacrev, torch.func.jacrev)]
-    for outer, inner in ways[1:] if public in PRODUCTS else ways:
+    for outer, inner in ways:
         ours, theirs = (
             outer(inner(lambda t, f=f: f(t, *rest).square().sum()))(x)
             for f in (public.kw, public.pytorch)
