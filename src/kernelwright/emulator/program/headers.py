@@ -7,7 +7,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-from kernelwright.support.errors import ToolchainError
+from kernelwright.machine import cuda_headers
 
 from .. import compiler
 from . import project
@@ -28,16 +28,9 @@ def nvidia() -> tuple[Path, ...]:
     """Folders of the CUDA toolkit's headers.
 
     Raises:
-        ToolchainError: there are none.
+        ToolchainError: see `cuda_headers.complete`.
     """
-    from cuda import pathfinder
-
-    found = pathfinder.find_nvidia_header_directory("cudart")
-    if not found:
-        raise ToolchainError(
-            "the headers of the CUDA toolkit are missing: pip install nvidia-cuda-runtime"
-        )
-    return Path(found), Path(found) / "cccl"
+    return cuda_headers.complete()[0]
 
 
 @cache
