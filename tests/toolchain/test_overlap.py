@@ -76,7 +76,7 @@ OVERLAPPING |= {
 #: These read only the operator's arguments, which no launch writes, before they wait.
 ARGUMENTS_FIRST = {
     "scan_lookback", "scan_tree_sums", "scan_tree_segments", "index_add_small", "sort_histogram",
-    "histogram_runs", "histogram_shared",
+    "histogram_runs", "histogram_shared", "paged_merge_bulk",
 }  # fmt: skip
 KERNELS = [(source, name) for source, names in OVERLAPPING.items() for name in names]
 

@@ -68,7 +68,7 @@ def test_runs_are_kept_merged_once_and_shown(tmp_path, monkeypatch):
 
 
 def test_a_ledger_says_that_no_gpu_ran_the_tests(tmp_path):
-    assert "No run of the tests on a GPU." in shown(results.ledger(ledger.ledger(tmp_path)))
+    assert "The tests have not been run on a GPU." in shown(results.ledger(ledger.ledger(tmp_path)))
 
 
 # the result of a run

@@ -19,6 +19,7 @@ from torch import nn
 
 import kernelwright as kw
 from kernelwright.dispatch import ladders
+from kernelwright.machine import random_state
 
 from .binding import bind, original
 from .code import essence
@@ -48,14 +49,13 @@ def refusal(module: nn.Module, new: Replacement) -> str:
         key = new.what, own, tuple(new.forwards.items()), *among
     if key not in _seen:
         with (
-            torch.random.fork_rng(devices=()),
+            random_state.cpu_seed(0),
             torch.device("cpu"),
             torch.inference_mode(False),
             torch.enable_grad(),
             torch.autocast("cpu", enabled=False),
             kw.use({x.name: "native" for x in ladders()}),  # independent of the user's overrides
         ):
-            torch.manual_seed(0)
             _seen[key] = _tried(module, new)
     return _seen[key]
 
