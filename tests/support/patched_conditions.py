@@ -142,9 +142,7 @@ def forward_pre_hooks(model, patch):
         named = {n: changed(v) if n == "hidden_states" else v for n, v in named.items()}
         return changed(args) if args else args, named
 
-    return at_each_part(
-        model, patch, lambda m: m.register_forward_pre_hook(hook, with_kwargs=True)
-    )
+    return at_each_part(model, patch, lambda m: m.register_forward_pre_hook(hook, with_kwargs=True))
 
 
 @condition("forward hooks that record what they see (probing)")
@@ -779,7 +777,9 @@ def differences(name: str, family: str) -> list[str]:
     if isinstance(found, Exception):
         expected = of.fails or of.refuses
         right = expected is not None and isinstance(found, expected)
-        return [] if right and isinstance(want, Exception) == (of.fails is not None) else [repr(found)]
+        return (
+            [] if right and isinstance(want, Exception) == (of.fails is not None) else [repr(found)]
+        )
     if isinstance(want, Exception):
         return [f"unpatched: {want!r}"]
     if of.fails or of.refuses:
