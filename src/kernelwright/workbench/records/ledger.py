@@ -263,10 +263,15 @@ def _within(error: Line, budget: Line) -> bool:
     return all(error[k] <= budget[k] for k in error)  # false for NaN
 
 
+@cache
+def _case_ids(lad: Ladder) -> frozenset[str]:
+    return frozenset((ALL_CASES, *(c.id for c in lad.operator.cases)))
+
+
 def of_line(lad: Ladder, line: Line) -> Iterator[str]:
     """The names in an operator's record that do not exist (any more), one problem each."""
     watched = line["case"].startswith("check:")  # all of a rung's configs under one tool
-    if not watched and line["case"] not in {ALL_CASES, *(c.id for c in lad.operator.cases)}:
+    if not watched and line["case"] not in _case_ids(lad):
         yield f"{lad.name} has no case {line['case']}"
     if ":" in line["rung"] or line["rung"] == "control":  # a peer, a roof
         return
