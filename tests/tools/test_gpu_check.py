@@ -1,15 +1,15 @@
-"""tools/gpu_check.py without a GPU: what it checks can fail, and is counted and recorded by name."""
+"""tools/gpu_check.py without a GPU: its checks can fail, and are counted and recorded by name."""
 
 import json
 import random
 
 import pytest
 import torch
-from tools import gpu_check
 
 from kernelwright.machine import here
 from kernelwright.workbench.records import suite
 from support.publics import PUBLIC, Public
+from tools import gpu_check
 
 
 def test_functions_agree_with_pytorch_and_wrong_ones_do_not():

@@ -98,15 +98,11 @@ def of_matrices(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torc
 
 def _matrices(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor, rung: None) -> torch.Tensor:
     if _taken(a) and _taken(b):
-<<<<<<< HEAD
-        return torch._grouped_mm(a.t(), b, offs=offsets).contiguous()
+        return torch._grouped_mm(a.t(), b, offs=offsets.contiguous()).contiguous()
     return _matrices_formula(a, b, offsets)
 
 
 def _matrices_formula(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-=======
-        return torch._grouped_mm(a.t(), b, offs=offsets.contiguous()).contiguous()
->>>>>>> numerics
     bounds = [0, *offsets.tolist()]
     pairs = itertools.pairwise(bounds)
     return torch.stack([a[i:j].t() @ b[i:j] for i, j in pairs])
