@@ -8,6 +8,8 @@ from kernelwright.contract.eligibility import kind, log2, unsupported_dtype
 from kernelwright.ops._divisor import MOST
 from kernelwright.ops.vision.images import count, dense, vector
 
+from .spec import keeps
+
 THREADS = ({"block": 256},)
 COLUMNS = ({"block": 256, "rows": 4}, {"block": 256, "rows": 2})
 CHANNELS = ({"block": 256}, {"block": 128})
@@ -17,6 +19,8 @@ WEIGHTS = 8  # maximum outputs of a column whose weights are in registers
 
 def fits(gpu, hw, size, corners, given, scale_h, scale_w, **tensors):
     (name, t), *_ = tensors.items()
+    if keeps(hw, size):
+        return "a dimension keeps its size"
     if max(*hw, *size) > LONGEST:
         return f"more than {LONGEST} pixels along a dimension"
     return unsupported_dtype(t.dtype, name)

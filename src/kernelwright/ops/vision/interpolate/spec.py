@@ -4,7 +4,9 @@ pixels,
     source(o) = o * scale, or max((o + 1/2) * scale - 1/2, 0) without `corners`,
     i = floor(source(o)), t = source(o) - i,  y[o] = (1 - t) x[i] + t x[min(i + 1, H - 1)],
 
-along both dimensions, in float32 (float64 for float64). The scale is the number of input pixels per
+along both dimensions, in float32 (float64 for float64). A dimension that keeps its size is not
+changed: no pixel counts for another with a weight of 0, which would be NaN beside an infinity. The
+scale is the number of input pixels per
 output pixel: the quotient of the sizes, of the sizes minus one if corners are aligned, or the scale
 arguments if `given`. The gradient of a pixel is the sum of gy over the outputs that use it, with
 the same weights.
@@ -51,6 +53,12 @@ CASES = (
     *(case((3, 4, 8, 1), d, size=(8, 16), values=v) for d in FLOATS for v in ("nan", "inf")),
     *(case((2, 5, 6, c), torch.float32, **SCALES) for c in (1, 8)),
     *(
+        case((2, 5, 6, 1), d, size=size, values=v)
+        for d in FLOATS
+        for size in ((5, 9), (7, 6), (5, 6))
+        for v in ("nan", "inf")
+    ),
+    *(
         case(shape, d, use="bench", label=label, size=size)
         for shape, size, label in BENCH
         for d in (torch.bfloat16, torch.float32)
@@ -67,7 +75,10 @@ def step(source: int, size: int, corners: bool, given: bool, said: float) -> flo
 
 
 def sources(source, size, corners, given, said, device, dtype):
-    """(first pixel, second pixel, weight of the second) of each output along a dimension."""
+    """(first pixel, second pixel, weight of the second) of each output along a dimension; None if
+    it keeps its size."""
+    if source == size:
+        return None
     scale = torch.full((), step(source, size, corners, given, said), dtype=dtype, device=device)
     o = torch.arange(size, dtype=dtype, device=device)
     at = o * scale if corners else ((o + 0.5) * scale - 0.5).clamp(min=0)
@@ -76,12 +87,16 @@ def sources(source, size, corners, given, said, device, dtype):
 
 
 def _along(x, dim, axis):
+    if axis is None:
+        return x
     first, second, t = axis
     t = t.to(x.dtype).view(-1, *(1,) * (-1 - dim))
     return (1 - t) * x.index_select(dim, first) + t * x.index_select(dim, second)
 
 
 def _added(g, dim, axis, source):
+    if axis is None:
+        return g
     first, second, t = axis
     t = t.to(g.dtype).view(-1, *(1,) * (-1 - dim))
     shape = list(g.shape)
@@ -97,12 +112,22 @@ def _axes(x, hw, size, corners, given, scale_h, scale_w, dtype):
 def interpolated(x, hw, size, corners, given, scale_h, scale_w, dtype):
     """Columns first, because PyTorch applies the weights of rows last."""
     h, w = _axes(x, hw, size, corners, given, scale_h, scale_w, dtype)
-    return _along(_along(x, -2, w), -3, h)
+    return copied(_along(_along(x, -2, w), -3, h), h, w)
 
 
 def backward_of(gy, hw, size, corners, given, scale_h, scale_w, dtype):
     h, w = _axes(gy, hw, size, corners, given, scale_h, scale_w, dtype)
-    return _added(_added(gy, -3, h, hw[0]), -2, w, hw[1])
+    return copied(_added(_added(gy, -3, h, hw[0]), -2, w, hw[1]), h, w)
+
+
+def copied(t, h, w):
+    """A result of its own if nothing was to be computed."""
+    return t.clone(memory_format=torch.contiguous_format) if h is None and w is None else t
+
+
+def keeps(hw, size) -> bool:
+    """Whether a dimension keeps its size."""
+    return any(n == m for n, m in zip(hw, size, strict=True))
 
 
 def reference(x, hw, size, corners, given, scale_h, scale_w):

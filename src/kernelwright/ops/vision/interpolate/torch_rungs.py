@@ -4,7 +4,7 @@ import torch
 
 from kernelwright.ops.vision.images import by_pytorch
 
-from .spec import backward_of, interpolated
+from .spec import backward_of, interpolated, keeps
 
 
 def manual(x, hw, size, corners, given, scale_h, scale_w):
@@ -16,6 +16,8 @@ def manual(x, hw, size, corners, given, scale_h, scale_w):
 def native(x, hw, size, corners, given, scale_h, scale_w):
     if x.numel() == 0:
         return x.new_empty(*x.shape[:-3], *size, x.shape[-1])
+    if keeps(hw, size):  # PyTorch's kernels differ in what a weight of 0 does
+        return manual(x, hw, size, corners, given, scale_h, scale_w)
     factors = (1 / scale_h, 1 / scale_w) if given else (None, None)
     return by_pytorch(
         lambda t: torch.ops.aten.upsample_bilinear2d(t, size, corners, *factors), size, x
@@ -31,6 +33,8 @@ def manual_backward(gy, hw, size, corners, given, scale_h, scale_w):
 def native_backward(gy, hw, size, corners, given, scale_h, scale_w):
     if gy.numel() == 0:
         return gy.new_zeros(*gy.shape[:-3], *hw, gy.shape[-1])
+    if keeps(hw, size):
+        return manual_backward(gy, hw, size, corners, given, scale_h, scale_w)
     factors = (1 / scale_h, 1 / scale_w) if given else (None, None)
 
     def backward(g):
