@@ -63,7 +63,7 @@ def rms_norm(eps: str, weight=weight_of, offset: float = 0.0, dtype=None) -> For
         if residual is not None:
             h = torch.promote_types(x.dtype, residual.dtype)
             if dtype is None or dtype(x.new_empty(0, dtype=h), w) == h:
-                y, residual = kw.add_rms_norm(x, residual, shape, w, e, plus=plus)
+                y, residual = kw.add_rms_norm(x, residual, shape, w, e, offset=plus)
                 note(y, residual, w, e, plus)
                 return y, residual
             residual = x = residual + x

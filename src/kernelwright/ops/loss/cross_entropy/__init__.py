@@ -117,7 +117,7 @@ LADDER_WITH_GRAD_IN_PLACE = _ladder(
     heuristics.order_with_grad_in_place,
 )
 # the loss of a batch is not a batch of losses
-_cross_entropy = bind(LADDER, LADDER_BACKWARD, vmap="loop", statistics=torch_rungs.log_sum_exp)
+_cross_entropy = bind(LADDER, LADDER_BACKWARD, vmap="loop", statistics=torch_rungs.max_and_sum)
 _with_grad = bind(LADDER_WITH_GRAD, vmap="loop")
 _with_grad_in_place = bind(LADDER_WITH_GRAD_IN_PLACE, vmap="loop")
 
