@@ -3,15 +3,15 @@
 import pytest
 import torch
 from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
 
 import kernelwright as kw
+from kernelwright.dispatch import once
 from support.publics import DEVICE, PUBLIC, agree, fullgraph, mapped, publics, randn
 
 # gradients that were computed with the loss
 ONCE = {"linear_cross_entropy"}
 TWICE = {k: v for k, v in PUBLIC.items() if k not in ONCE}
-#: Products have only reverse mode, which may be repeated.
-PRODUCTS = [PUBLIC[k] for k in ("matmul", "matmul by a vector", "linear", "linear gated")]
 twice = pytest.mark.parametrize("public", TWICE.values(), ids=TWICE)
 
 
@@ -54,8 +54,6 @@ def test_both_are_pytorchs(public, dtype):
             gx = torch.autograd.grad(fn(*leaves).float().pow(3).sum(), leaves, create_graph=True)
             penalty = sum(g.float().square().sum() for g in gx)
             again.append([g.double() for g in torch.autograd.grad(penalty, leaves)])
-        if public in PRODUCTS:
-            continue
         direction = tuple(randn(*t.shape, dtype=dtype, seed=5) for t in tensors)
         along.append(torch.func.jvp(fn, tuple(tensors), direction)[1].double())
     slack = {torch.float32: 1e-4, torch.bfloat16: 6e-2}[dtype]
@@ -65,18 +63,11 @@ def test_both_are_pytorchs(public, dtype):
         torch.testing.assert_close(*along, rtol=slack, atol=slack * along[1].abs().max().item())
 
 
-@pytest.mark.parametrize("public", PRODUCTS, ids=["matmul", "vector", "linear", "gated"])
-def test_products_refuse_forward_mode_by_torch_func(public):
-    tensors = tuple(public.tensors((3, 4, 9)))
-    with pytest.raises(NotImplementedError, match=r"not supported; use torch\.matmul"):
-        torch.func.jvp(public.kw, tensors, tuple(map(torch.ones_like, tensors)))
-
-
 @mapped
 def test_hessians_by_torch_func(public):
     x, *rest = public.tensors((1, 2, 4))
     ways = [(torch.func.jacfwd, torch.func.jacrev), (torch.func.jacrev, torch.func.jacrev)]
-    for outer, inner in ways[1:] if public in PRODUCTS else ways:
+    for outer, inner in ways:
         ours, theirs = (
             outer(inner(lambda t, f=f: f(t, *rest).square().sum()))(x)
             for f in (public.kw, public.pytorch)
@@ -125,12 +116,66 @@ def test_a_dual_level_without_tangents_changes_nothing():
         agree(kw.softmax(x, -1), torch.softmax(x, -1), x.dtype)
 
 
-def test_double_backward_of_linear_cross_entropy_names_the_alternative():
+def _by_backward(gx, x, weight):
+    (gx.square().sum() + x.sum()).backward()
+
+
+#: Ways to differentiate a gradient again.
+AGAIN = {
+    "backward": _by_backward,
+    "named input": lambda gx, x, weight: torch.autograd.grad(gx.square().sum(), x),
+    "named weight": lambda gx, x, weight: torch.autograd.grad(gx.square().sum(), weight),
+    "backward to named inputs": lambda gx, x, weight: gx.sum().backward(inputs=[x]),
+}
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("again", AGAIN.values(), ids=AGAIN)
+def test_double_backward_of_linear_cross_entropy_names_the_alternative(again, reduction):
+    hidden, weight = randn(3, 4).requires_grad_(), randn(5, 4, seed=1).requires_grad_()
+    x, target = hidden.square(), torch.tensor([0, 4, 1], device=DEVICE)
+    loss = kw.linear_cross_entropy(x, weight, target, reduction=reduction).sum()
+    (gx,) = torch.autograd.grad(loss, hidden, create_graph=True)
+    with pytest.raises(NotImplementedError, match=r"use kw\.linear and kw\.cross_entropy"):
+        again(gx, hidden, weight)
+
+
+def test_autograds_hessian_of_linear_cross_entropy_names_the_alternative():
+    public = PUBLIC["linear_cross_entropy"]
+    with pytest.raises(NotImplementedError, match=r"use kw\.linear and kw\.cross_entropy"):
+        torch.autograd.functional.hessian(public.kw, public.tensors((4, 6))[0])
+
+
+class _Constants(torch.autograd.Function):
+    """Saves nothing that an input of the second derivative can be reached from."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(2 * x.detach())
+        return x.detach().square()
+
+    @staticmethod
+    @once("square: use kw.mul")
+    def backward(ctx, gy):
+        return gy * ctx.saved_tensors[0]
+
+
+def test_a_gradient_of_constants_alone_refuses_to_be_in_a_graph():
+    x = randn(3).requires_grad_()
+    y = _Constants.apply(x).sum()
+    with pytest.raises(NotImplementedError, match=r"square: use kw\.mul"):
+        torch.autograd.grad(y, x, create_graph=True)
+    _Constants.apply(x).sum().backward()
+    agree(x.grad, 2 * x.detach(), x.dtype)
+
+
+def test_a_penalty_through_a_checkpoint_unpacks_once():
     public = PUBLIC["linear_cross_entropy"]
     (x,) = public.tensors((4, 6), grad=True)
-    (gx,) = torch.autograd.grad(public.kw(x), x, create_graph=True)
+    y = checkpoint(public.kw, x, use_reentrant=False)
+    (gx,) = torch.autograd.grad(y, x, create_graph=True)
     with pytest.raises(NotImplementedError, match=r"use kw\.linear and kw\.cross_entropy"):
-        (gx.sum() + x.sum()).backward()
+        torch.autograd.grad(gx.sum(), x)
 
 
 def test_a_gradient_by_torch_func_of_what_autograd_follows():

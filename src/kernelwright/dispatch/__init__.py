@@ -1,9 +1,9 @@
 """Selects the rung for a call, and binds operators to PyTorch."""
 
-from .autograd import apply_of, vmap_loop
-from .binding import bind, select_anew
+from .autograd import Rule
+from .binding import bind, compose, operator, select_anew
 from .launcher import device_of, entry_of, launcher, plan_of
-from .once import differentiated_again, once
+from .once import differentiated_again, once, recorded
 from .override import override, use
 from .proof import proven_on, source_hash
 from .registry import UnknownOperator, known, ladder, ladders
@@ -13,9 +13,10 @@ from .subclasses import on_rows
 __all__ = [
     "Choice",
     "Explanation",
+    "Rule",
     "UnknownOperator",
-    "apply_of",
     "bind",
+    "compose",
     "device_of",
     "differentiated_again",
     "entry_of",
@@ -26,9 +27,11 @@ __all__ = [
     "launcher",
     "on_rows",
     "once",
+    "operator",
     "override",
     "plan_of",
     "proven_on",
+    "recorded",
     "select",
     "select_anew",
     "source_hash",
@@ -36,5 +39,4 @@ __all__ = [
     "unsupported",
     "unsupported_on",
     "use",
-    "vmap_loop",
 ]

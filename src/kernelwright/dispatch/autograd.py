@@ -1,13 +1,14 @@
-"""The autograd Functions of an operator: one for calls that torch traces or intercepts, and a
-faster one for plain eager calls.
+"""The autograd of an operator: a kernel at the dispatcher's key Autograd, so that everything that
+differentiates PyTorch's operators differentiates ours (functorch, torch.compile, an exported
+program, a direct call of torch.ops), and a faster Function for plain eager calls.
 
 Backward schemas are read by name: argument `gy` is the gradient of result `y`, any other name is
 the forward's argument or result of that name (and is saved), result `gx` is the gradient of `x`.
 An argument `Tensor? gh` is None if result `h` received no gradient; a `Tensor gh` is zeros then.
 
-Both Functions save the same values for the backward. `function` has what torch.compile and
-functorch need: setup_context and a vmap rule. `eager` is for calls that nothing intercepts: its
-forward saves the values itself, and autograd's engine calls its backward directly.
+Both save the same values for the backward. `kernel` applies a Function whose forward continues
+below autograd, once for each level of functorch. `eager` is for calls that nothing intercepts: its
+forward runs the operator itself, and autograd's engine calls its backward directly.
 """
 
 from __future__ import annotations
@@ -19,21 +20,24 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
 
 from kernelwright.contract import Ladder, Operator, TensorSpec
 
 from .cpp import Node
 from .generated import WATCHERS, compiled, listed, spec_of, special
 from .launcher import entry_of
+from .once import Unpacked, alive, refusing
 from .override import active
 
 if TYPE_CHECKING:
-    from .binding import LaunchCache
+    from .binding import LaunchCache, Runs
 
 
 @dataclass
 class Derivative:
-    """A gradient as plain code over plain values: torch.compile traces it.
+    """A gradient as plain code over plain values.
 
     Attributes:
         keep: statements that save in `ctx` what the backward takes: arguments, results and `rung`.
@@ -50,39 +54,112 @@ class Derivative:
     node: Node | None = None
 
 
-def function(op: Operator, run: LaunchCache, overload, derivative: Derivative, vmap: str) -> Any:
-    """The autograd.Function of an operator, for torch.compile, functorch, modes and subclasses."""
-    # not *args: torch.compile counts parameters to find out whether a forward takes ctx
+def kernel(
+    op: Operator,
+    run: Runs,
+    overload: Any,
+    derivative: Derivative,
+    apply: Callable,
+    differentiable: Callable,
+    composed: bool,
+) -> Callable:
+    """The operator's kernel at the key Autograd: `kernel(keys, *args, rung=None)`.
+
+    Args:
+        apply: for calls that nothing intercepts; see `eager`.
+        differentiable: plain PyTorch that forward mode differentiates.
+        composed: the operator only calls others, which show themselves to what intercepts calls.
+    """
+    results = ", ".join(op.results)
     forward = f"""
-def forward({listed(op)}, rung):
-    if compiling() or dispatch_modes() or {special(op)}:
-        return overload({listed(op)}, rung=rung)
-    return run({listed(op)}, rung)
-"""
-    setup = f"""
-def setup_context(ctx, inputs, output):
-    {listed(op)}, rung = inputs
-    {f"{', '.join(op.results)} = output" if op.results else ""}
+def forward(ctx, {listed(op)}, rung, keys):
+    {results} = lowered(overload, keys, ({listed(op)},), rung)
     {derivative.keep}
+    return {results}
 """
 
-    # No jvp: forward mode does not reach this, and torch.compile rejects a Function that has one.
-    class Function(torch.autograd.Function):
-        @staticmethod
-        def vmap(info, in_dims, *args):
-            batch_rule = vmap_leading if vmap == "leading" else vmap_loop
-            return batch_rule(Function.apply, info.batch_size, in_dims, args)
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        return *derivative.backward(Unpacked(ctx), *map(alive, grads)), None
 
-    made = run.used_by(compiled(forward, "forward", **WATCHERS, overload=overload))
-    Function.forward = staticmethod(made)
-    Function.setup_context = staticmethod(compiled(setup, "setup_context", **derivative.names))
-    Function.backward = staticmethod(derivative.backward)
-    Function.__name__ = Function.__qualname__ = f"{op.torch_name}_function"
-    return Function
+    members = {
+        "forward": staticmethod(
+            compiled(forward, "forward", **derivative.names, overload=overload, lowered=_lowered)
+        ),
+        "backward": staticmethod(backward),
+    }
+    recorded = applied(_function(f"{op.torch_name}_autograd", members))
+    if _of_lists(op):
+        recorded = _refused(op, lambda *args: _lowered(overload, args[-1], args[:-2], args[-2]))
+
+    def in_level(*args: Any) -> Any:
+        with enable_single_level_autograd_function():
+            return recorded(*args)
+
+    given = ", ".join(f"{a.name}=default_{a.name}" for a in op.args)
+    source = f"""
+def kernel(keys, {given}, *, rung=None):
+    if forward_ad._current_level >= 0:
+        return differentiable({listed(op)})
+    wanted = grad_enabled() and ({wants_gradient(op)})
+    if functorch():
+        if wanted:
+            return in_level({listed(op)}, rung, keys)
+    elif {"False" if composed else f"compiling() or dispatch_modes() or {special(op)}"}:
+        if wanted:
+            return recorded({listed(op)}, rung, keys)
+    elif wanted:
+        return apply({listed(op)}, rung)
+    else:
+        return run({listed(op)}, rung)
+    return lowered(overload, keys, ({listed(op)},), rung)
+"""
+    return run.used_by(
+        compiled(
+            source,
+            "kernel",
+            **WATCHERS,
+            **{f"default_{a.name}": a.default for a in op.args},
+            forward_ad=forward_ad,
+            differentiable=differentiable,
+            in_level=in_level,
+            recorded=recorded,
+            apply=apply,
+            lowered=_lowered,
+            overload=overload,
+        )
+    )
 
 
-def eager(op: Operator, run: LaunchCache, derivative: Derivative) -> Callable:
+def _lowered(overload: Any, keys: Any, args: tuple, rung: str | None) -> Any:
+    """The call below autograd. For functorch's next level modes are as outside of the Function,
+    whose forward autograd runs without them."""
+    keys = keys & torch._C._after_autograd_keyset
+    with torch._C._AutoDispatchBelowAutograd():
+        if not torch._C._are_functorch_transforms_active():
+            return overload.redispatch(keys, *args, rung=rung)
+        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+            return overload.redispatch(keys, *args, rung=rung)
+
+
+def wants_gradient(op: Operator) -> str:
+    """Source of a test whether an argument requires a gradient."""
+    tests = {
+        "Tensor": "{0}.requires_grad",
+        "Tensor?": "({0} is not None and {0}.requires_grad)",
+        "Tensor[]": "any([t.requires_grad for t in {0}])",
+    }
+    return " or ".join(tests[a.kind].format(a.name) for a in op.args if a.kind in tests) or "False"
+
+
+def _function(name: str, members: dict[str, Any]) -> Any:
+    base = (torch.autograd.Function,)
+    return types.new_class(name, base, exec_body=lambda body: body.update(members))
+
+
+def eager(op: Operator, run: Runs, derivative: Derivative) -> Callable:
     """`apply(*args, rung)` for calls that nothing intercepts."""
+    if _of_lists(op):
+        return _refused(op, run.without_versions)
     results = ", ".join(op.results)
     source = f"""
 def forward(ctx, {listed(op)}, rung):
@@ -93,8 +170,7 @@ def forward(ctx, {listed(op)}, rung):
     names = {**derivative.names, **derivative.eager_names}
     forward = run.used_by(compiled(source, "forward", **names))
     members = {"forward": staticmethod(forward), "backward": staticmethod(derivative.backward)}
-    base = (torch.autograd.Function,)
-    made: Any = types.new_class(op.torch_name, base, exec_body=lambda body: body.update(members))
+    made = _function(op.torch_name, members)
     # the function that the engine calls; PyTorch's own apply would first look up the user's
     # function, in two calls
     made._backward_cls.apply = derivative.backward
@@ -107,36 +183,68 @@ def applied(made: Any) -> Callable:
     return super(torch.autograd.Function, made).apply  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def apply_of(made: Any) -> Callable:
-    """`apply` of a Function written by hand: the one in C++, unless torch.compile or functorch
-    needs the one in Python."""
-    lean = applied(made)
-
-    def apply(*args):
-        if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-            return made.apply(*args)
-        return lean(*args)
-
-    return apply
-
-
 def none(op: Operator) -> Derivative:
     def backward(ctx, *grads):
-        raise NotImplementedError(
-            f"{op.name} cannot be differentiated; use the operator without its gradients"
-        )
+        raise NotImplementedError(_undifferentiable(op))
 
     return Derivative("pass", backward)
 
 
-def formula_of(ladder: Ladder, statistics: Callable | None = None) -> Callable:
+def _undifferentiable(op: Operator) -> str:
+    return f"{op.name} cannot be differentiated; use the operator without its gradients"
+
+
+def _of_lists(op: Operator) -> bool:
+    return any(a.kind == "Tensor[]" for a in op.args)
+
+
+def _refused(op: Operator, run: Callable) -> Callable:
+    """`run` of an operator of lists, which a Function does not look into: its result cannot be
+    differentiated."""
+
+    def apply(*args: Any) -> torch.Tensor:
+        with torch.no_grad():
+            result = run(*args)
+        tensors = [t for a in args if isinstance(a, (list, tuple)) for t in a]
+        sources = [t for t in tensors if t.requires_grad]
+        return refusing(_undifferentiable(op), result, sources)
+
+    return apply
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A derivative written by hand.
+
+    Attributes:
+        save: `save(ctx, arguments, result or results)` keeps what the backward needs.
+        backward: `backward(ctx, *gradients of results)` returns the gradients of the arguments.
+    """
+
+    save: Callable[..., None]
+    backward: Callable[..., tuple[Any, ...]]
+
+
+def by_rule(op: Operator, rule: Rule) -> Derivative:
+    results = ", ".join(op.results)
+    keep = f"save(ctx, ({listed(op)},), {f'({results})' if len(op.results) > 1 else results})"
+
+    def backward(ctx, *grads):
+        return *rule.backward(ctx, *grads), None
+
+    return Derivative(keep, backward, {"save": rule.save})
+
+
+def formula_of(
+    ladder: Ladder, statistics: Callable | None = None, rung_name: str = "manual"
+) -> Callable:
     """The PyTorch rung of a ladder as plain code, which autograd and forward mode differentiate:
-    `manual`, or `native` if there is no such rung.
+    the given one, or `native` if there is no such rung.
 
     Args:
         statistics: see `bind`.
     """
-    rung = ladder.rung("manual" if "manual" in ladder.names else "native")
+    rung = ladder.rung(rung_name if rung_name in ladder.names else "native")
     names = [a.name for a in ladder.operator.args]
     entry: list[Callable] = []
 
@@ -210,10 +318,13 @@ def by_operator(
 def backward(ctx, {names.grads}):
     {names.unpack}
     {names.zeros}
+    {names.refused}
     {names.results} = ({_CALLED.format(special(backward.operator))})({names.wanted}, rung)
     return {names.returned}, None
 """
-    made = compiled(back, "backward", **WATCHERS, call=call, zeros=_zeros)
+    made = compiled(
+        back, "backward", **WATCHERS, call=call, zeros=_zeros, refuse=_refusal(op, names.constant)
+    )
     used = {"active": active, "rungs": frozenset(backward.names)}
     node = Node.of(op, backward.operator, names.fixed, same, run, call)
     return Derivative(names.keep(backward.name), run.used_by(made), used, node=node)
@@ -227,7 +338,7 @@ def by_itself(
     backward: Ladder,
     name: str,
     of: tuple[str, str],
-    apply: Callable,
+    overload: Callable,
     run: LaunchCache,
 ) -> Derivative:
     """The gradient of the one argument `name`, computed by the forward operator from the two
@@ -242,9 +353,13 @@ def backward(ctx, {incoming}):
     gradient = ({_CALLED.format(watched)})({incoming}, {kept}, ctx.kept)
     return {gradients}, None
 """
-    made = compiled(back, "backward", **WATCHERS, call=apply)
+
+    def call(one: torch.Tensor, other: torch.Tensor, rung: str | None) -> torch.Tensor:
+        return overload(one, other, rung=rung)
+
+    made = compiled(back, "backward", **WATCHERS, call=call)
     used = {"active": active, "rungs": frozenset(backward.names)}
-    node = Node.alone(op, name, kept, run, apply)
+    node = Node.alone(op, name, kept, run, call)
     return Derivative(keep, run.used_by(made), used, node=node)
 
 
@@ -262,6 +377,7 @@ class _Names:
     fixed: list[str]
     needed: list[str]
     optional: bool
+    constant: list[tuple[int, str]]
     grads: str
     wanted: str
     results: str
@@ -292,6 +408,8 @@ class _Names:
             fixed,
             [n for n, kind in incoming.items() if kind == "Tensor"] if optional else [],
             optional,
+            [(i, a.name) for i, (a, gives) in enumerate(zip(op.args, given, strict=True))
+             if a.is_tensor and not gives],
             ", ".join(grads),
             ", ".join(wanted),
             ", ".join(backward.results),
@@ -319,11 +437,27 @@ class _Names:
         return f"{saved}{''.join(f'{n}, ' for n in self.plain)}rung, = ctx.kept"
 
     @property
+    def refused(self) -> str:
+        """A check that none of the arguments without a gradient requires one."""
+        wanted = " or ".join(f"ctx.needs_input_grad[{i}]" for i, _ in self.constant)
+        return f"if {wanted}: refuse(ctx)" if wanted else ""
+
+    @property
     def zeros(self) -> str:
         return "; ".join(
             f"{n} = zeros(*ctx.needed[{i}]) if {n} is None else {n}"
             for i, n in enumerate(self.needed)
         )
+
+
+def _refusal(op: Operator, constant: list[tuple[int, str]]) -> Callable:
+    def refuse(ctx: Any) -> None:
+        name = next(name for i, name in constant if ctx.needs_input_grad[i])
+        raise NotImplementedError(
+            f"{name}: {op.name} has no gradient with respect to it; pass it detached"
+        )
+
+    return refuse
 
 
 def _zeros(shape, dtype, device):
@@ -353,27 +487,3 @@ def _known_spec_of(v: Any) -> Any:
 @lru_cache(4096)
 def _spec(shape, strides, dtype) -> TensorSpec:
     return TensorSpec(tuple(shape), strides, dtype)
-
-
-def vmap_leading(apply, batch: int, in_dims, args):
-    """A vmap rule for operators that can treat a leading batch dimension of every tensor as further
-    rows."""
-    moved = [
-        a
-        if not isinstance(a, torch.Tensor)
-        else (a.expand(batch, *a.shape) if d is None else a.movedim(d, 0))
-        for a, d in zip(args, in_dims, strict=True)
-    ]
-    out = apply(*moved)
-    return out, (0,) * len(out) if isinstance(out, tuple) else 0
-
-
-def vmap_loop(apply, batch: int, in_dims, args):
-    """A vmap rule that computes samples one by one."""
-    samples = [
-        apply(*(a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True)))
-        for i in range(batch)
-    ]
-    if isinstance(samples[0], tuple):
-        return tuple(torch.stack(s) for s in zip(*samples, strict=True)), (0,) * len(samples[0])
-    return torch.stack(samples), 0

@@ -1,28 +1,30 @@
 """The one binding of an operator to PyTorch.
 
 From the schema alone, `bind` makes the operator under torch.ops.kernelwright, its fake, its
-autograd (autograd.py), and the function that eager code calls. Besides the launch, that function
-costs one lookup; it calls the dispatcher instead if anything intercepts calls (torch.compile,
-functorch, a dispatch mode, a tensor subclass).
+autograd (autograd.py), its vmap rule (vmap.py), and the function that eager code calls. Besides the
+launch, that function costs one lookup; it calls the dispatcher instead if anything intercepts calls
+(torch.compile, functorch, a dispatch mode, a tensor subclass). `compose` does the same for a
+function that calls other operators.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.autograd import forward_ad
 from torch.autograd.graph import increment_version
 
 from kernelwright import toolchain
-from kernelwright.contract import Ladder, Operator
+from kernelwright.contract import Ladder, Operator, TensorSpec
 from kernelwright.contract.layout import normalise
 from kernelwright.toolchain import host, redzones, tensors, versions
 
-from . import autograd, cpp
+from . import autograd, cpp, vmap
 from .generated import WATCHERS, compiled, kinds_of, listed, spec_of, special
 from .launcher import device_of
 from .lowering import lower
@@ -39,16 +41,30 @@ _caches: dict[str, LaunchCache] = {}  # by operator
 _CACHE_LIMIT = 4096  # bound launchers kept per operator, so that memory is bounded
 
 
+class Runs(Protocol):
+    """What runs an operator's calls that nothing intercepts."""
+
+    def without_versions(self, *given: Any) -> Any:
+        """Run a call; the last argument is the rung."""
+        ...
+
+    def used_by(self, function: Callable) -> Callable:
+        """Set the global `run` of a function, now and whenever it is replaced; return it."""
+        ...
+
+
 def bind(
     forward: Ladder,
     backward: Ladder | None = None,
     *,
     gradient: Callable | None = None,
+    rule: autograd.Rule | None = None,
     formula: Callable | None = None,
-    vmap: str = "leading",
+    vmap: str | vmap.Rule = "leading",
     same_gradient: dict[str, str] | None = None,
     alone: dict[str, tuple[str, str]] | None = None,
     statistics: Callable | None = None,
+    differentiable: str | Callable = "manual",
 ) -> Callable:
     """Bind an operator and return its function, which takes the schema's arguments in order.
 
@@ -57,10 +73,11 @@ def bind(
         gradient: instead of `backward`, if the gradient consists of views and needs no kernel:
             `gradient(specs, *grads)` takes the forward's arguments as specs and plain values, and
             returns the gradients by argument name.
+        rule: instead of `backward`, if the gradient is composed of other operators.
         formula: plain PyTorch that torch.compile sees in place of an opaque operator, so that it
             can fuse; for elementwise operators.
         vmap: "leading" if the operator can treat a batch dimension in front of every tensor as
-            further rows; "loop" if it cannot, and samples are computed one by one.
+            further rows; "loop" if it cannot, and samples are computed one by one; or a rule.
         same_gradient: arguments whose gradient is that of another one, `{"residual": "x"}`, which
             the backward returns once, or of a result, `{"residual": "y"}`.
         alone: for an operator of two tensors. If only one of them needs a gradient and both have
@@ -70,14 +87,57 @@ def bind(
         statistics: if the backward takes results of the forward that have no gradient but depend
             on its arguments (a mean): `statistics(**arguments of the backward)` returns them by
             name, in plain PyTorch over the others, so that double backward includes the dependence.
-
-    Forward mode and double backward differentiate the PyTorch rung `manual` of the forward and of
-    the backward (`native` if there is no such rung), whichever rung is dispatched otherwise.
+        differentiable: what forward mode and double backward differentiate, whichever rung is
+            dispatched otherwise: a PyTorch rung of the forward and of the backward (`native` if
+            there is no such rung), or plain PyTorch of the forward's arguments.
     """
-    twice = autograd.formula_of(backward, statistics) if backward else None
-    return _bound(
-        forward, backward, gradient, formula, vmap, same_gradient or {}, alone or {}, twice
-    )[0]
+    twice = None
+    if backward is not None:
+        assert isinstance(differentiable, str), "a function is the formula of the forward alone"
+        twice = autograd.formula_of(backward, statistics, differentiable)
+    how = _How(
+        gradient, rule, formula, vmap, same_gradient or {}, alone or {}, differentiable, twice
+    )
+    return _bound(forward, backward, how)[0]
+
+
+def compose(
+    op: Operator,
+    function: Callable,
+    rule: autograd.Rule,
+    formula: Callable,
+    *,
+    of: str | None = None,
+    opaque: bool = False,
+) -> Callable:
+    """An operator that calls others, and has a derivative that theirs do not yield. Returns its
+    function.
+
+    Args:
+        op: its name, schema and the specs of its results; nothing else is used.
+        function: `function(*args, rung)`.
+        rule: its derivative.
+        formula: plain PyTorch of the same arguments, which forward mode differentiates.
+        of: the operator whose rung is passed to `function`.
+        opaque: torch.compile cannot trace `function`, and keeps a call of the operator.
+    """
+    run = _Composed(function)
+    overload = _define(op, run)
+    derivative = autograd.by_rule(op, rule)
+    eager = {"eager_apply": autograd.eager(op, run, derivative)}
+    _differentiate(op, run, overload, derivative, eager["eager_apply"], formula, "loop", not opaque)
+    return _entry(op, run, overload, eager, (of or op.name,), (), None, formula, not opaque)
+
+
+class _Composed:
+    """The function of `compose`."""
+
+    def __init__(self, function: Callable):
+        self.without_versions = function
+
+    def used_by(self, function: Callable) -> Callable:
+        function.__globals__["run"] = self.without_versions
+        return function
 
 
 def select_anew(ladder: Ladder) -> None:
@@ -86,46 +146,78 @@ def select_anew(ladder: Ladder) -> None:
     _caches[ladder.name].forget()
 
 
-def _bound(
-    forward: Ladder,
-    backward: Ladder | None,
-    gradient: Callable | None,
-    formula: Callable | None,
-    vmap: str,
-    same: dict[str, str],
-    alone: dict[str, tuple[str, str]],
-    twice: Callable | None,
-) -> tuple[Callable, LaunchCache]:
+@dataclass(frozen=True)
+class _How:
+    """Arguments of `bind`; `twice` is the formula of the backward."""
+
+    gradient: Callable | None
+    rule: autograd.Rule | None
+    formula: Callable | None
+    vmap: str | vmap.Rule
+    same: dict[str, str]
+    alone: dict[str, tuple[str, str]]
+    differentiable: str | Callable
+    twice: Callable | None
+
+    @property
+    def of_backward(self) -> _How:
+        return _How(None, None, None, self.vmap, {}, {}, self.differentiable, self.twice)
+
+
+def _bound(forward: Ladder, backward: Ladder | None, how: _How) -> tuple[Callable, LaunchCache]:
     """The operator's function, and the function that runs it if nothing intercepts calls."""
     op = forward.operator
     register(forward)
     run = _caches[op.name] = LaunchCache(forward)
-    overload = _define(forward, run)
+    overload = _define(op, run)
     if backward is not None:
-        call, back = _bound(backward, None, None, None, vmap, {}, {}, twice)
-        derivative = autograd.by_operator(op, backward, call, back, same)
-    elif gradient is not None:
-        derivative = autograd.by_views(op, gradient)
-    elif twice is not None:
-        derivative = autograd.by_formula(op, twice)
+        call, back = _bound(backward, None, how.of_backward)
+        derivative = autograd.by_operator(op, backward, call, back, how.same)
+    elif how.gradient is not None:
+        derivative = autograd.by_views(op, how.gradient)
+    elif how.rule is not None:
+        derivative = autograd.by_rule(op, how.rule)
+    elif how.twice is not None:
+        derivative = autograd.by_formula(op, how.twice)
     else:
         derivative = autograd.none(op)
-    function = autograd.function(op, run, overload, derivative, vmap)
     eager, nodes = {"eager_apply": autograd.eager(op, run, derivative)}, [derivative.node]
-    for name, of in alone.items():
+    for name, of in how.alone.items():
         assert backward is not None
-        itself = autograd.by_itself(op, backward, name, of, function.apply, run)
+        itself = autograd.by_itself(op, backward, name, of, overload, run)
         eager[f"apply_{name}"] = autograd.eager(op, run, itself)
         nodes.insert(-1, itself.node)
-    differentiable = autograd.formula_of(forward)
-    entry = _entry(op, run, overload, function, eager, tuple(alone), formula, differentiable)
+    differentiable = how.differentiable
+    if isinstance(differentiable, str):
+        differentiable = autograd.formula_of(forward, None, differentiable)
+    _differentiate(op, run, overload, derivative, eager["eager_apply"], differentiable, how.vmap)
+    rungs = (op.name,) if backward is None else (op.name, backward.name)
+    entry = _entry(op, run, overload, eager, rungs, tuple(how.alone), how.formula, differentiable)
     cpp.enter(op, entry, run, [n for n in nodes if n is not None])
     return entry, run
 
 
-def _define(ladder: Ladder, run: LaunchCache) -> Any:
+def _differentiate(
+    op: Operator,
+    run: Runs,
+    overload: Any,
+    derivative: autograd.Derivative,
+    apply: Callable,
+    differentiable: Callable,
+    batched: str | vmap.Rule,
+    composed: bool = False,
+) -> None:
+    """Register the operator's autograd and vmap rule, unless it changes its arguments."""
+    if op.mutated:
+        return
+    kernel = autograd.kernel(op, run, overload, derivative, apply, differentiable, composed)
+    _library.impl(op.torch_name, kernel, "Autograd", with_keyset=True)
+    rule = vmap.rule_of(op, overload, batched)
+    torch.library.register_vmap(f"kernelwright::{op.torch_name}", rule, lib=_library)
+
+
+def _define(op: Operator, run: Runs) -> Any:
     """torch.ops.kernelwright.<name>, its implementation and its fake."""
-    op = ladder.operator
     inputs, results = op.schema.rsplit("->", 1)
     name = op.torch_name
     _library.define(f"{name}{inputs.rstrip()[:-1]}, *, str? rung=None) ->{results}")
@@ -300,33 +392,36 @@ def _describer() -> Callable[[list[torch.Tensor]], Hashable]:
 
 def _entry(
     op: Operator,
-    run: LaunchCache,
-    overload,
-    function,
+    run: Runs,
+    overload: Any,
     eager: dict[str, Callable],
-    alone,
-    formula,
-    differentiable,
+    rungs: tuple[str, ...],
+    alone: tuple[str, ...],
+    formula: Callable | None,
+    differentiable: Callable,
+    composed: bool = False,
 ) -> Callable:
-    """The function that public code calls. `rung` is passed to a backward by its forward."""
+    """The function that public code calls. `rung` is passed to a backward by its forward.
+
+    Args:
+        rungs: the operators whose rung `use` may choose: the first is this one's, the others are
+            read by its derivative.
+        composed: see `autograd.kernel`.
+    """
     given = listed(op)
     tensors = [a.name for a in op.args if a.kind == "Tensor"]
-    wants_grad = " or ".join(
-        [f"{n}.requires_grad" for n in tensors]
-        + [f"({a.name} is not None and {a.name}.requires_grad)" for a in op.args
-           if a.kind == "Tensor?"]
-    ) or "False"  # fmt: skip
+    wants_grad = autograd.wants_gradient(op)
     nested = " or ".join(
         [f"{n}.is_nested" for n in tensors]
         + [f"({a.name} is not None and {a.name}.is_nested)" for a in op.args
            if a.kind == "Tensor?"]
     ) or "False"  # fmt: skip
-    traced = transformed = f"apply({given}, rung)"
+    traced, transformed = f"overload({given}, rung=rung)", f"overload({given}, rung=rung)"
     dual = f"differentiable({given})"
     if formula:
         traced = f"formula({given})"
     elif op.mutated:
-        traced, transformed, dual = f"overload({given}, rung=rung)", "refuse()", "refuse()"
+        transformed, dual = "refuse()", "refuse()"
         wants_grad = "False"
     single = "".join(
         f"""
@@ -337,6 +432,8 @@ def _entry(
             return apply_{n}({given}, rung)"""
         for n in alone
     )
+    # so that a function is compiled again if `use` chooses another rung for its derivative
+    guards = "; ".join(f"active.get({name!r})" for name in rungs[1:])
 
     def refuse():
         raise NotImplementedError(
@@ -354,22 +451,21 @@ def call({given}, rung=False):
         if found is not NotImplemented:
             return found
     if rung is False:
-        rung = active.get({op.name!r})
+        rung = active.get({rungs[0]!r})
     if forward_ad._current_level >= 0:
         return {dual}
     if tracing:
         if {nested}:
             return on_values(op, call, ({given},), rung)
         {"" if formula else "prepared()"}
+        {guards}
         return {traced}
     if functorch():
         return {transformed}
-    if dispatch_modes() or {special(op)}:
+    if {"False" if composed else f"dispatch_modes() or {special(op)}"}:
         if {nested}:
             return on_values(op, call, ({given},), rung)
         prepare(op, overload, ({given},))
-        if grad_enabled() and ({wants_grad}):
-            return watched_apply({given}, rung)
         return overload({given}, rung=rung)
     if grad_enabled() and ({wants_grad}):{single}
         return eager_apply({given}, rung)
@@ -378,8 +474,6 @@ def call({given}, rung=False):
             "call",
             **WATCHERS,
             forward_ad=forward_ad,
-            apply=function.apply,
-            watched_apply=autograd.applied(function),
             **eager,
             active=active,
             overload=overload,
@@ -393,3 +487,12 @@ def call({given}, rung=False):
             in_cpp=None,
         )
     )
+
+
+def operator(name: str, schema: str, outputs: Callable[..., tuple[TensorSpec, ...]]) -> Operator:
+    """The operator of `compose`."""
+
+    def none(*args: Any, **named: Any) -> Any:
+        raise AssertionError(f"{name} has no ladder")
+
+    return Operator(name, schema, none, none, (), none, outputs, layout="any")

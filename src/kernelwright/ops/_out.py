@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 
 from kernelwright.contract import arguments
+from kernelwright.dispatch import recorded
 
 
 def written(out: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
@@ -39,5 +40,4 @@ def written(out: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
 def replaced(input: torch.Tensor, function: Callable) -> torch.Tensor:
     """`input`, after `function(input)` has been copied to it. Its gradient is correct; for this the
     former values of the input are saved."""
-    wanted = torch.is_grad_enabled() and input.requires_grad
-    return input.copy_(function(input.clone() if wanted else input))
+    return input.copy_(function(input.clone() if recorded(input) else input))

@@ -1,9 +1,5 @@
 """kw.patch on small random models: equal results, wherever they run."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -11,8 +7,8 @@ import kernelwright as kw
 from kernelwright.contract import Unsupported
 from kernelwright.contract.compare import FACTOR, ULPS, measure
 from kernelwright.integrations.transformers import norms
+from support import ranks
 from support.patched_models import FAMILIES, VOCABULARY, InFloat64, batch, make, patched, step
-from support.paths import TESTS
 
 GPU_RUNGS = {
     "triton": {
@@ -354,10 +350,5 @@ def test_trainer_reports_the_same_losses(tmp_path):
 @pytest.mark.long
 def test_fsdp2_on_two_ranks():
     """Each rank has half of each parameter; loss and gradients are those of one process."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
-    done = subprocess.run(
-        [sys.executable, str(TESTS / "support" / "patched_fsdp.py")],
-        env=env, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("LlamaForCausalLM:") == 3  # printed only by rank 0, each time
+    said = ranks.output("patched_fsdp.py")
+    assert said.count("LlamaForCausalLM:") == 3  # printed only by rank 0, each time

@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import torch
 
-from kernelwright.contract import arguments, autocast
-from kernelwright.dispatch import apply_of, vmap_loop
+from kernelwright.contract import TensorSpec, arguments, autocast
+from kernelwright.dispatch import Rule, compose, operator
 
 from .grouped import grouped_mm, grouped_swiglu
 
@@ -120,30 +120,35 @@ def through_experts(
     return torch.bmm(weights.to(returned.dtype).unsqueeze(1), returned).squeeze(1)
 
 
-class _Rows(torch.autograd.Function):
+def _rows(x, order, back, each, rung=None):
     """Row order[i] // each of x for each i; `back` is the inverse permutation of `order`."""
-
-    @staticmethod
-    def forward(x, order, back, each):
-        return x.index_select(0, order // each if each > 1 else order)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _, order, back, ctx.each = inputs
-        ctx.save_for_backward(order, back)
-
-    @staticmethod
-    def backward(ctx, g):
-        order, back = ctx.saved_tensors
-        gx = _take(g, back, order, 1)
-        return gx.view(-1, ctx.each, g.shape[1]).sum(1), None, None, None
-
-    @staticmethod
-    def vmap(info, in_dims, *args):
-        return vmap_loop(_Rows.apply, info.batch_size, in_dims, args)
+    return x.index_select(0, order // each if each > 1 else order)
 
 
-_take = apply_of(_Rows)
+def _rows_spec(x, order, back, each):
+    shape = order.shape[0], x.shape[1]
+    return (TensorSpec.contiguous(shape, x.dtype),)
+
+
+def _save_order(ctx, inputs, output):
+    _, order, back, ctx.each = inputs
+    ctx.save_for_backward(order, back)
+
+
+def _rows_backward(ctx, g):
+    order, back = ctx.saved_tensors
+    gx = _take(g, back, order, 1)
+    return gx.view(-1, ctx.each, g.shape[1]).sum(1), None, None, None
+
+
+_take = compose(
+    operator(
+        "moe_rows", "(Tensor x, Tensor order, Tensor back, int each) -> (Tensor y)", _rows_spec
+    ),
+    _rows,
+    Rule(_save_order, _rows_backward),
+    _rows,
+)
 
 
 def _check(input, gate_up, down, weights, indices) -> None:

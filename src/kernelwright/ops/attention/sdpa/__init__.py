@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from kernelwright.contract import Ladder, Rung, arguments, autocast, rungs
-from kernelwright.dispatch import bind
+from kernelwright.dispatch import bind, recorded
 from kernelwright.ops._arguments import draw_seed, probability
 
 from . import dynamic_tiling, heuristics, hopper_tiling, spec, statistics
@@ -197,7 +197,7 @@ def scaled_dot_product_attention(
     mask = None
     if attn_mask is not None:
         mask = _mask(attn_mask, query.dtype, (*batch, heads, q.shape[2], k.shape[2]))
-    wants = mask is not None and mask.requires_grad and torch.is_grad_enabled()
+    wants = mask is not None and mask.is_floating_point() and recorded(mask)
     seed = draw_seed(query.device) if dropout_p > 0.0 else None
     y, _ = _attention(q, k, v, mask, seed, is_causal, wants, float(scale), float(dropout_p))
     dims = max(t.ndim for t in (query, key, value))

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.contract import Ladder, Rung, arguments, autocast, rungs
-from kernelwright.dispatch import apply_of, bind, differentiated_again, once, vmap_loop
+from kernelwright.contract import Ladder, Rung, TensorSpec, arguments, autocast, rungs
+from kernelwright.dispatch import (
+    Rule,
+    bind,
+    compose,
+    differentiated_again,
+    entry_of,
+    once,
+    operator,
+)
 
 from .. import _options
 from ..cross_entropy import cross_entropy
@@ -128,8 +136,9 @@ def linear_cross_entropy(
     )
     # gradients that are computed with the loss; the backward computes the others
     now = wants if reduction != "none" and x.dtype != torch.float16 else (False,) * 3
-    apply = _apply if any(wants) else _Loss.forward
-    loss = apply(x, linear_weight, linear_bias, target, weight, g, reduction, *now, *form)[0]
+    loss = _with_gradients(
+        x, linear_weight, linear_bias, target, weight, g, reduction, *now, *form
+    )[0]
     if dtype is None:
         dtype = torch.promote_types(x.dtype, torch.float32) if to is not None else x.dtype
     return loss.view(leading if reduction == "none" else ()).to(dtype)
@@ -175,49 +184,65 @@ def _factor(x, target, weight, reduction, ignore_index):
     return torch.where(counts, of_target, 0.0).sum().reciprocal()
 
 
-class _Loss(torch.autograd.Function):
-    """(loss, the gradients of x, w and bias that `of_x`, `of_w`, `of_bias` request)."""
-
-    @staticmethod
-    def forward(x, w, bias, target, weight, g, reduction, of_x, of_w, of_bias, *form):
-        losses, *gradients = _losses(x, w, bias, target, weight, g, of_x, of_w, of_bias, *form)
-        loss = losses if reduction == "none" else (losses * g).sum()
-        return loss, *gradients
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        *tensors, _, of_x, of_w, of_bias = inputs[:10]
-        _, *gradients = output
-        ctx.now, ctx.form = of_x or of_w or of_bias, inputs[10:]
-        ctx.mark_non_differentiable(*gradients)
-        ctx.set_materialize_grads(False)  # else the backward gets zeros of these gradients' size
-        ctx.save_for_backward(*(gradients if ctx.now else tensors))
-
-    @staticmethod
-    @once(
-        "linear_cross_entropy: double backward is not supported; use kw.linear and kw.cross_entropy"
-    )
-    def backward(ctx, gloss, *_):
-        wanted = ctx.needs_input_grad[:3]
-        if gloss is None:
-            return (None,) * len(ctx.needs_input_grad)
-        if ctx.now:
-            gradients = [
-                _scaled(t, gloss) if want else None
-                for t, want in zip(ctx.saved_tensors, wanted, strict=True)
-            ]
-        else:
-            *tensors, g = ctx.saved_tensors
-            found = _losses(*tensors, (g * gloss).to(g.dtype), *wanted, *ctx.form)
-            gradients = [t if want else None for t, want in zip(found[1:], wanted, strict=True)]
-        return *gradients, *(None,) * (len(ctx.needs_input_grad) - 3)
-
-    @staticmethod
-    def vmap(info, in_dims, *args):
-        return vmap_loop(_Loss.apply, info.batch_size, in_dims, args)
+def _loss(x, w, bias, target, weight, g, reduction, of_x, of_w, of_bias, *rest):
+    *form, rung = rest
+    given = x, w, bias, target, weight, g, of_x, of_w, of_bias, *form
+    losses, *gradients = _losses(*given, rung)
+    return losses if reduction == "none" else (losses * g).sum(), *gradients
 
 
-_apply = apply_of(_Loss)
+def _formula(x, w, bias, target, weight, g, reduction, of_x, of_w, of_bias, *form):
+    manual = entry_of(LADDER, LADDER.rung("manual"))
+    losses, *none = manual(x, w, bias, target, weight, g, False, False, False, *form)
+    return losses if reduction == "none" else (losses * g).sum(), *none
+
+
+def _specs(reduction, **named):
+    losses, *gradients = spec.outputs(**named)
+    loss = losses if reduction == "none" else TensorSpec.contiguous((), losses.dtype)
+    return loss, *gradients
+
+
+def _save(ctx, inputs, output):
+    *tensors, _, of_x, of_w, of_bias = inputs[:10]
+    loss, *gradients = output
+    ctx.now, ctx.form = of_x or of_w or of_bias, inputs[10:]
+    ctx.mark_non_differentiable(*gradients)
+    ctx.set_materialize_grads(False)  # else the backward gets zeros of these gradients' size
+    # the loss too: `once` needs a tensor that depends on what requires a gradient
+    ctx.save_for_backward(loss, *(gradients if ctx.now else tensors))
+
+
+@once("linear_cross_entropy: double backward is not supported; use kw.linear and kw.cross_entropy")
+def _backward(ctx, gloss, *_):
+    wanted = ctx.needs_input_grad[:3]
+    rest = (None,) * (7 + len(ctx.form))
+    if gloss is None:
+        return None, None, None, *rest
+    if ctx.now:
+        gradients = [
+            _scaled(t, gloss) if want else None
+            for t, want in zip(ctx.saved_tensors[1:], wanted, strict=True)
+        ]
+    else:
+        _, *tensors, g = ctx.saved_tensors
+        found = _losses(*tensors, (g * gloss).to(g.dtype), *wanted, *ctx.form)
+        gradients = [t if want else None for t, want in zip(found[1:], wanted, strict=True)]
+    return *gradients, *rest
+
+
+#: (loss, the gradients of x, w and bias that `of_x`, `of_w`, `of_bias` request).
+_with_gradients = compose(
+    operator(
+        "linear_cross_entropy.loss",
+        spec.OPERATOR.schema.replace("bool of_x", "str reduction, bool of_x"),
+        _specs,
+    ),
+    _loss,
+    Rule(_save, _backward),
+    _formula,
+    of=LADDER.name,
+)
 
 
 def _scaled(t, g):

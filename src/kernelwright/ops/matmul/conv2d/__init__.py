@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from kernelwright.contract import Ladder, arguments, rungs
-from kernelwright.dispatch import apply_of, bind, vmap_loop
+from kernelwright.dispatch import Rule, bind
 
 from . import heuristics, spec
 
@@ -30,7 +30,25 @@ RUNGS = (
 LADDER = Ladder(
     spec.OPERATOR, RUNGS, __package__, heuristics.order, heuristics.bucket, public=spec.public
 )
-_convolve = bind(LADDER, vmap="loop")
+
+
+def _save(ctx, inputs, output):
+    x, weight, bias, *ctx.geometry = inputs
+    ctx.save_for_backward(x, weight)
+    ctx.biased = None if bias is None else list(bias.shape)
+
+
+def _backward(ctx, gy):
+    x, weight = (t.permute(0, 3, 1, 2) for t in ctx.saved_tensors)
+    gx, gweight, gbias = torch.ops.aten.convolution_backward(
+        gy.permute(0, 3, 1, 2), x, weight, ctx.biased, *ctx.geometry, False, [0, 0], 1,
+        [bool(wanted) for wanted in ctx.needs_input_grad[:3]],
+    )  # fmt: skip
+    last = (None if g is None else g.permute(0, 2, 3, 1) for g in (gx, gweight))
+    return *last, gbias, None, None, None
+
+
+_convolve = bind(LADDER, rule=Rule(_save, _backward), vmap="loop", differentiable="native")
 
 
 def conv2d(
@@ -75,11 +93,7 @@ def conv2d(
         if spec.size(input.shape[2 + i], weight.shape[2 + i], *(g[i] for g in geometry)) < 1:
             raise ValueError(f"input: its {name} of {input.shape[2 + i]} is less than the filter's")
     x, w = (t.permute(0, 2, 3, 1).contiguous() for t in (input, weight))
-    given = (x, w, bias, *geometry)
-    wanted = torch.is_grad_enabled() and any(
-        t is not None and t.requires_grad for t in (x, w, bias)
-    )
-    return (_apply if wanted else _convolve)(*given).permute(0, 3, 1, 2)
+    return _convolve(x, w, bias, *geometry).permute(0, 3, 1, 2)
 
 
 def _pair(name: str, value: int | tuple[int, int], least: int) -> list[int]:
@@ -87,32 +101,3 @@ def _pair(name: str, value: int | tuple[int, int], least: int) -> list[int]:
     if len(both) != 2 or any(not isinstance(v, int) or v < least for v in both):
         raise ValueError(f"{name}: {value} should be one or two integers of at least {least}")
     return both
-
-
-class _Convolution(torch.autograd.Function):
-    @staticmethod
-    def forward(x, weight, bias, stride, padding, dilation):
-        return _convolve(x, weight, bias, stride, padding, dilation)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        x, weight, bias, *ctx.geometry = inputs
-        ctx.save_for_backward(x, weight)
-        ctx.biased = None if bias is None else list(bias.shape)
-
-    @staticmethod
-    def backward(ctx, gy):
-        x, weight = (t.permute(0, 3, 1, 2) for t in ctx.saved_tensors)
-        gx, gweight, gbias = torch.ops.aten.convolution_backward(
-            gy.permute(0, 3, 1, 2), x, weight, ctx.biased, *ctx.geometry, False, [0, 0], 1,
-            [bool(wanted) for wanted in ctx.needs_input_grad[:3]],
-        )  # fmt: skip
-        last = (None if g is None else g.permute(0, 2, 3, 1) for g in (gx, gweight))
-        return *last, gbias, None, None, None
-
-    @staticmethod
-    def vmap(info, in_dims, *args):
-        return vmap_loop(_Convolution.apply, info.batch_size, in_dims, args)
-
-
-_apply = apply_of(_Convolution)

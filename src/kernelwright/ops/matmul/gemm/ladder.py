@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kernelwright.contract import Ladder, Rung, rungs
-from kernelwright.dispatch import bind
 
 from . import few_rows_choice, few_rows_ladder, heuristics, hopper_ladder, spec
 
@@ -137,5 +136,3 @@ LADDER_LINEAR = Ladder(
     heuristics.bucket_linear,
     "peers:PEERS",
 )
-matmul = bind(LADDER, vmap="loop")
-linear = bind(LADDER_LINEAR, vmap="loop")

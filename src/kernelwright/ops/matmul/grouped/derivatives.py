@@ -8,60 +8,87 @@ import itertools
 
 import torch
 
-from kernelwright.dispatch import apply_of, vmap_loop
+from kernelwright.contract import TensorSpec
+from kernelwright.dispatch import Rule, bind, compose, entry_of, operator, recorded
 from kernelwright.ops.elementwise.glu import swiglu as gated
 
-from . import ladder
+from .ladder import LADDER, LADDER_SWIGLU
 from .torch_rungs import even
 
 
-def _wants(*tensors: torch.Tensor) -> bool:
-    """Whether a call must be visible to autograd or to a transform of torch.func."""
-    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
-        return True
-    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+def _save(ctx, inputs, output):
+    a, b, offsets = inputs
+    of_a, of_b = ctx.needs_input_grad[:2]
+    ctx.save_for_backward(a if of_b else None, b if of_a else None, offsets)
+    ctx.along_k = b.stride(1) == 1
 
 
-def product(a, b, offsets):
-    return _apply(a, b, offsets) if _wants(a, b) else ladder.grouped_mm(a, b, offsets)
+def _backward(ctx, gc):
+    a, b, offsets = ctx.saved_tensors
+    ga = None if b is None else product(gc, b.mT, offsets)
+    if a is None:
+        return ga, None, None
+    if ctx.along_k:
+        return ga, of_matrices(gc, a, offsets).mT, None
+    return ga, of_matrices(a, gc, offsets), None
+
+
+def _formula(a, b, offsets):
+    """The product by PyTorch: of each group's rows, or under torch.compile, which does not know
+    them, of all rows by each matrix."""
+    if not torch.compiler.is_compiling():
+        return entry_of(LADDER, LADDER.rung("native"))(a, b, offsets)
+    row = torch.arange(a.shape[0], device=a.device)
+    group = torch.searchsorted(offsets, row, right=True, out_int32=True).unsqueeze(1)
+    parts = [torch.where(group == e, a, 0.0) @ b[e] for e in range(b.shape[0])]
+    return torch.stack(parts).sum(0)
+
+
+product = bind(LADDER, rule=Rule(_save, _backward), vmap="loop", differentiable=_formula)
 
 
 def swiglu(a, b, offsets):
     """If a gradient is needed, both halves of the product are saved for it."""
-    if _wants(a, b):
-        gate, up = product(a, b, offsets).chunk(2, -1)
-        return gated(gate, up)
-    return ladder.grouped_swiglu(a, b, offsets)
+    if recorded(a, b):
+        return _through_halves(a, b, offsets)
+    return _swiglu(a, b, offsets)
 
 
-class _Product(torch.autograd.Function):
-    @staticmethod
-    def forward(a, b, offsets):
-        return ladder.grouped_mm(a, b, offsets)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        a, b, offsets = inputs
-        of_a, of_b, _ = ctx.needs_input_grad
-        ctx.save_for_backward(a if of_b else None, b if of_a else None, offsets)
-        ctx.along_k = b.stride(1) == 1
-
-    @staticmethod
-    def backward(ctx, gc):
-        a, b, offsets = ctx.saved_tensors
-        ga = None if b is None else product(gc, b.mT, offsets)
-        if a is None:
-            return ga, None, None
-        if ctx.along_k:
-            return ga, of_matrices(gc, a, offsets).mT, None
-        return ga, of_matrices(a, gc, offsets), None
-
-    @staticmethod
-    def vmap(info, in_dims, *args):
-        return vmap_loop(_Product.apply, info.batch_size, in_dims, args)
+def _through_halves(a, b, offsets):
+    gate, up = product(a, b, offsets).chunk(2, -1)
+    return gated(gate, up)
 
 
-_apply = apply_of(_Product)
+def _swiglu_formula(a, b, offsets):
+    gate, up = _formula(a, b, offsets).chunk(2, -1)
+    return torch.nn.functional.silu(gate) * up
+
+
+def _save_operands(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+def _swiglu_backward(ctx, gy):
+    """Computes the product again: for calls of the operator itself."""
+    a, b, offsets = ctx.saved_tensors
+    wanted = ctx.needs_input_grad[:2]
+
+    def of(*some):
+        given = iter(some)
+        both = (next(given) if w else t for t, w in zip((a, b), wanted, strict=True))
+        return _through_halves(*both, offsets)
+
+    differentiated = [t for t, w in zip((a, b), wanted, strict=True) if w]
+    pulled = iter(torch.func.vjp(of, *differentiated)[1](gy))
+    return *(next(pulled) if w else None for w in wanted), None
+
+
+_swiglu = bind(
+    LADDER_SWIGLU,
+    rule=Rule(_save_operands, _swiglu_backward),
+    vmap="loop",
+    differentiable=_swiglu_formula,
+)
 
 
 def of_matrices(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
@@ -69,18 +96,21 @@ def of_matrices(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torc
     return _of_matrices(a, b, offsets)
 
 
-@torch.library.custom_op("kernelwright::grouped_matrices", mutates_args=())
-def _of_matrices(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+def _matrices(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor, rung: None) -> torch.Tensor:
     if _taken(a) and _taken(b):
         return torch._grouped_mm(a.t(), b, offs=offsets.contiguous()).contiguous()
+    return _matrices_formula(a, b, offsets)
+
+
+def _matrices_formula(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     bounds = [0, *offsets.tolist()]
     pairs = itertools.pairwise(bounds)
     return torch.stack([a[i:j].t() @ b[i:j] for i, j in pairs])
 
 
-@_of_matrices.register_fake
-def _(a, b, offsets):
-    return a.new_empty(offsets.shape[0], a.shape[1], b.shape[1])
+def _matrices_specs(a, b, offsets):
+    shape = offsets.shape[0], a.shape[1], b.shape[1]
+    return (TensorSpec.contiguous(shape, a.dtype),)
 
 
 def _matrices_backward(ctx, g):
@@ -88,11 +118,15 @@ def _matrices_backward(ctx, g):
     return product(b, g.mT, offsets), product(a, g, offsets), None
 
 
-def _keep(ctx, inputs, output):
-    ctx.save_for_backward(*inputs)
-
-
-_of_matrices.register_autograd(_matrices_backward, setup_context=_keep)
+_of_matrices = compose(
+    operator(
+        "grouped_matrices", "(Tensor a, Tensor b, Tensor offsets) -> (Tensor y)", _matrices_specs
+    ),
+    _matrices,
+    Rule(_save_operands, _matrices_backward),
+    _matrices_formula,
+    opaque=True,
+)
 
 
 def _taken(t: torch.Tensor) -> bool:

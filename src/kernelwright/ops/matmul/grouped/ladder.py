@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kernelwright.contract import Ladder, Rung, rungs
-from kernelwright.dispatch import bind
 
 from . import heuristics, spec
 
@@ -46,5 +45,3 @@ LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, heuristics.order, heuristics.
 LADDER_SWIGLU = Ladder(
     spec.SWIGLU, SWIGLU_RUNGS, __package__, heuristics.order_swiglu, heuristics.bucket
 )
-grouped_mm = bind(LADDER, vmap="loop")
-grouped_swiglu = bind(LADDER_SWIGLU, vmap="loop")

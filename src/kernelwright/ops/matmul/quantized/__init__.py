@@ -7,7 +7,7 @@ import math
 import torch
 
 from kernelwright.contract import Ladder, Rung, arguments, autocast, rungs
-from kernelwright.dispatch import apply_of, bind, vmap_loop
+from kernelwright.dispatch import Rule, bind
 from kernelwright.ops.matmul.gemm import few_rows_cluster_choice, matmul, stream_tiling
 from kernelwright.ops.matmul.gemm.few_rows_tiling import CONFIGS
 from kernelwright.ops.reduce.sum import sum
@@ -79,7 +79,22 @@ RUNGS = (
 LADDER = Ladder(
     spec.OPERATOR, RUNGS, __package__, heuristics.order, heuristics.bucket, "peers:PEERS"
 )
-_forward = bind(LADDER, vmap="loop")
+
+
+def _save(ctx, inputs, output):
+    x, packed, scales, _, ctx.bits = inputs
+    ctx.save_for_backward(packed, scales)
+    ctx.dtype = x.dtype
+
+
+def _backward(ctx, gy):
+    packed, scales = ctx.saved_tensors
+    of_x, _, _, of_bias = ctx.needs_input_grad[:4]
+    gx = matmul(gy, dequantized(packed, scales, ctx.bits, ctx.dtype)) if of_x else None
+    return gx, None, None, sum(gy, 0) if of_bias else None, None
+
+
+_forward = bind(LADDER, rule=Rule(_save, _backward), vmap="loop", differentiable="native")
 
 
 def quantized_linear(
@@ -118,42 +133,5 @@ def quantized_linear(
         raise TypeError(f"bias: is {bias.dtype}, should be {input.dtype} as the input")
     rows = math.prod(input.shape[:-1])
     x = input.reshape(rows, k)
-    y = (
-        _apply(x, packed, scales, bias, bits)
-        if _wants(x, bias)
-        else _forward(x, *weight[:2], bias, bits)
-    )
+    y = _forward(x, packed, scales, bias, bits)
     return y.view(*input.shape[:-1], n)
-
-
-def _wants(*tensors: torch.Tensor | None) -> bool:
-    """Whether a call must be visible to autograd or to a transform of torch.func."""
-    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
-        return True
-    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-
-
-class _QuantizedLinear(torch.autograd.Function):
-    @staticmethod
-    def forward(x, packed, scales, bias, bits):
-        return _forward(x, packed, scales, bias, bits)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        x, packed, scales, _, ctx.bits = inputs
-        ctx.save_for_backward(packed, scales)
-        ctx.dtype = x.dtype
-
-    @staticmethod
-    def backward(ctx, gy):
-        packed, scales = ctx.saved_tensors
-        of_x, _, _, of_bias, _ = ctx.needs_input_grad
-        gx = matmul(gy, dequantized(packed, scales, ctx.bits, ctx.dtype)) if of_x else None
-        return gx, None, None, sum(gy, 0) if of_bias else None, None
-
-    @staticmethod
-    def vmap(info, in_dims, *args):
-        return vmap_loop(_QuantizedLinear.apply, info.batch_size, in_dims, args)
-
-
-_apply = apply_of(_QuantizedLinear)

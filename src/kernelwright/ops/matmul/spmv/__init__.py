@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from kernelwright.contract import Ladder, arguments, rungs
-from kernelwright.dispatch import apply_of, bind, vmap_loop
+from kernelwright.dispatch import Rule, bind
 
 from . import heuristics, spec
 
@@ -31,7 +31,24 @@ RUNGS = (
     ),
 )
 LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, heuristics.order, heuristics.bucket)
-_product = bind(LADDER, vmap="loop")
+
+
+def _save(ctx, inputs, output):
+    rows, columns, values, x = inputs
+    ctx.save_for_backward(rows, columns, values)
+    ctx.width = x.numel()
+
+
+def _backward(ctx, gy):
+    rows, columns, values = ctx.saved_tensors
+    if ctx.needs_input_grad[2]:
+        raise NotImplementedError("spmv: has no gradient with respect to the matrix")
+    products = values * gy[spec.row_of_each(rows, columns)]
+    gx = products.new_zeros(ctx.width).index_add(0, columns, products)
+    return None, None, None, gx
+
+
+_product = bind(LADDER, rule=Rule(_save, _backward), vmap="loop")
 
 
 def spmv(matrix: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
@@ -63,32 +80,4 @@ def spmv(matrix: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
     if vector.dtype != matrix.dtype:
         raise TypeError(f"vector: is {vector.dtype}, should be {matrix.dtype} as the matrix")
     args = matrix.crow_indices(), matrix.col_indices(), matrix.values(), vector
-    if torch.is_grad_enabled() and vector.requires_grad:
-        return _apply(*args)
     return _product(*args)
-
-
-class _Product(torch.autograd.Function):
-    @staticmethod
-    def forward(rows, columns, values, x):
-        return _product(rows, columns, values, x)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        rows, columns, values, x = inputs
-        ctx.save_for_backward(rows, columns, values)
-        ctx.width = x.numel()
-
-    @staticmethod
-    def backward(ctx, gy):
-        rows, columns, values = ctx.saved_tensors
-        products = values * gy[spec.row_of_each(rows, columns)]
-        gx = products.new_zeros(ctx.width).index_add(0, columns, products)
-        return None, None, None, gx
-
-    @staticmethod
-    def vmap(info, in_dims, *args):
-        return vmap_loop(_Product.apply, info.batch_size, in_dims, args)
-
-
-_apply = apply_of(_Product)

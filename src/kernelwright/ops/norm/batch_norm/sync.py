@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from kernelwright.dispatch import once
 from kernelwright.ops import comm
 from kernelwright.ops.norm.group_norm import flat, restored
 
@@ -60,7 +61,10 @@ class _Sync(torch.autograd.Function):
         return y, mean, var, count
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once(
+        "sync_batch_norm: double backward is not supported; normalize the batch of one process, "
+        "with kw.batch_norm"
+    )
     def backward(ctx, gy, *_):
         x, weight, bias, mean, rstd, count = ctx.saved_tensors
         sums = mean.new_zeros((mean.numel(), 2))

@@ -116,7 +116,7 @@ def _gradient(specs, gy):
     return {"x": gy.unsqueeze(dim[0]).expand(x.shape)}
 
 
-_sum = bind(LADDER, gradient=_gradient)
+_sum = bind(LADDER, gradient=_gradient, differentiable="native")
 
 
 def sum(

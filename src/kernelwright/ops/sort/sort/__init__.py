@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from kernelwright.contract import Ladder, Rung, arguments, rungs
-from kernelwright.dispatch import bind
+from kernelwright.dispatch import Rule, bind, recorded
 from kernelwright.ops._out import written
 
 from . import heuristics, spec
@@ -88,8 +88,20 @@ LADDER_INDICES = Ladder(
     spec.INDICES, RUNGS_INDICES, __name__, heuristics.order, heuristics.bucket, peers="peers:PEERS"
 )
 _sort = bind(LADDER, LADDER_BACKWARD)
-_values = bind(LADDER_VALUES)
 _indices = bind(LADDER_INDICES)
+
+
+def _save(ctx, inputs, output):
+    ctx.save_for_backward(inputs[0])
+
+
+def _backward(ctx, gvalues):
+    """Sorts again: for calls of the operator itself."""
+    (x,) = ctx.saved_tensors
+    return (torch.zeros_like(gvalues).scatter(-1, _indices(x.detach(), False), gvalues),)
+
+
+_values = bind(LADDER_VALUES, rule=Rule(_save, _backward))
 
 
 class Sorted(NamedTuple):
@@ -187,7 +199,7 @@ def msort(input: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tens
         TypeError: input is not a tensor.
     """
     arguments.tensor("input", input)
-    if torch.is_grad_enabled() and input.requires_grad:
+    if recorded(input):
         values = sort(input, 0).values
     elif input.ndim < 2:
         values = _values(input) if input.ndim else _values(input[None])[0]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from kernelwright.contract import Ladder, rungs
-from kernelwright.dispatch import bind
+from kernelwright.dispatch import bind, recorded
 from kernelwright.ops.vision.images import as_images
 from kernelwright.ops.vision.windows import Pair, checked
 
@@ -84,9 +84,7 @@ def max_pool2d(
     x, back = as_images("input", input)
     geometry = checked(input, kernel_size, stride, padding, dilation, ceil_mode)
     hw = list(x.shape[-3:-1])
-    differentiable = torch.is_grad_enabled() and input.requires_grad
-    keep = return_indices or differentiable or torch._C._are_functorch_transforms_active()
-    y, at = _max_pool(x, hw, *geometry, bool(ceil_mode), keep)
+    y, at = _max_pool(x, hw, *geometry, bool(ceil_mode), return_indices or recorded(input))
     if not return_indices:
         return back(y)
     return back(y), back(spec.places(at.long(), hw, *geometry))
