@@ -26,7 +26,7 @@ from support.publics import DEVICE, PUBLIC, agree, fullgraph, publics, randn, wi
 def test_compiled_whole_forward_and_backward(public, dynamic):
     torch.compiler.reset()
     compiled = torch.compile(public.ours, backend="aot_eager", fullgraph=True, dynamic=dynamic)
-    for shape in ((4, 6, 33), (2, 5, 40)):
+    for shape in ((4, 6, 33), (2, 5, 40))[: 1 + dynamic]:
         tensors = public.tensors(shape)
         ours = with_gradients(lambda *t: public.call(compiled, *t), tensors)
         agree(ours, with_gradients(public.pytorch, tensors), torch.float32)

@@ -1,21 +1,15 @@
 """Operators on DTensors, in two processes (support/sharded.py)."""
 
-import os
 import subprocess
 import sys
 
-from support.paths import TESTS
+from support import ranks
 
 
 def test_two_processes_compute_what_one_does():
     """Results and gradients, without gathering tensors that a rule allows to stay split; and a
     block with tensor and sequence parallelism."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
-    done = subprocess.run(
-        [sys.executable, str(TESTS / "support" / "sharded.py")],
-        env=env, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    ranks.output("sharded.py")
 
 
 def test_the_operators_import_nothing_distributed():

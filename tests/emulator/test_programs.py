@@ -4,6 +4,8 @@ planted faults and the checks that find them."""
 import re
 import subprocess
 import sys
+import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from kernelwright import emulator
 from kernelwright.emulator import program
 from kernelwright.emulator.checks import CHECKS
-from kernelwright.emulator.program import build, errors, sources
+from kernelwright.emulator.program import build, errors, project, sources
 from kernelwright.emulator.program.acts import acts
 from kernelwright.emulator.program.loops.facts import Facts, together
 from kernelwright.emulator.program.rewrite import kernels_of, rewritten
@@ -256,6 +258,61 @@ def test_headers_are_found_in_the_whole_project(tmp_path):
         tmp_path / "bench" / "cuda" / "common.h",  # the nearest of three
         tmp_path / "a" / "deep" / "only.cuh",
     ]
+
+
+@pytest.mark.parametrize(
+    ("files", "root"),
+    [
+        (("a/b/.git", "a/b/c/Makefile", "a/Makefile"), "a/b"),  # the nearest repository
+        (("a/CMakeLists.txt", "a/b/c/Makefile", "other.c"), "a"),  # the highest build file
+        (("a/b/other.c",), "a/b/c"),  # neither
+        (("README.md",), "a/b/c"),  # above the temporary folder
+    ],
+)
+def test_the_project_of_a_source(tmp_path, monkeypatch, files, root):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "a" / "b" / "c" / "src").mkdir(parents=True)
+    for file in files:
+        (tmp_path / file).write_text("")
+    for source in ("main.cu", "src/main.cu"):  # a folder named src is a part of a project
+        path = tmp_path / "a" / "b" / "c" / source
+        assert project.root(path) == tmp_path / root
+        assert set(sources.folders(path)) <= {tmp_path / root, *(tmp_path / root).rglob("*")}
+
+
+def test_a_program_in_the_temporary_folder_is_its_own_project(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "Makefile").write_text("")
+    assert project.root(tmp_path / "tmp" / "main.cu") == tmp_path / "tmp"
+
+
+def test_files_of_others_that_appear_and_vanish_do_not_matter(tmp_path):
+    """Compilers of other programs write temporary .c files into folders above, or the same one."""
+    folder = tmp_path / "include"
+    folder.mkdir()
+    source = folder / "main.cu"
+    source.write_text('#include "of_others.h"\nint main() {}\n')
+    stop = threading.Event()
+
+    def others():
+        while not stop.is_set():
+            for file in (tmp_path / "t.cdtor.c", folder / "t.cdtor.c", folder / "of_others.h"):
+                file.write_text("void f() {\n}\n")
+            for file in (tmp_path / "t.cdtor.c", folder / "t.cdtor.c", folder / "of_others.h"):
+                file.unlink()
+
+    thread = threading.Thread(target=others)
+    thread.start()
+    try:
+        for _ in range(200):
+            files = sources.own(source)
+            assert sources.program_of(source) == source
+            assert sources.used(files, sources.beside(source)) == []
+            assert sources.made(files, source)
+    finally:
+        stop.set()
+        thread.join()
 
 
 def test_files_beside_the_headers_of_other_files(tmp_path):

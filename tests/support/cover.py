@@ -237,7 +237,7 @@ def _values(item: pytest.Item) -> set[Hashable]:
 def _together(item: pytest.Item) -> bytes:
     """A key that is equal for tests that belong to the same part."""
     of = getattr(item, "callspec", None)
-    if of and "run" in of.params:
+    if of and {"ladder", "run"} <= of.params.keys():
         return f"{of.params['ladder'].name}.{of.params['run'].rung.name}".encode()
     return _function(item).encode()
 

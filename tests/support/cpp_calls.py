@@ -21,37 +21,46 @@ class Kernel(ctypes.Structure):
 @contextmanager
 def recording():
     """Inside `hosted`: launches are recorded, with all their parameters. Yields a function that
-    returns those since it was called last: (kernel's number, words of its launch, parameters), a
-    parameter being (kind, word)."""
-    library, kernels, next_kernel = driver.library(), [], []
+    returns those since it was called last: (kernel, words of its launch, parameters), a parameter
+    being (kind, word)."""
+    library, kernels, latest = driver.library(), [], []
     real, function = gpu_executor._launcher, driver.function
 
     def launcher(step, tensors, device):
         kernel = Kernel(len(step.kinds))
         for i, kind in enumerate(step.kinds):
             kernel.sizes[i] = SIZES.get(kind, 0)
-        kernels.append((kernel, step.kinds))
-        next_kernel.append(ctypes.addressof(kernel))
-        return real(step, tensors, device)
+        kernels.append((kernel, step.kinds, repr(step.kernel)))
+        launcher = real(step, tensors, device)
+
+        def named(*attributes):
+            latest[:] = [ctypes.addressof(kernel)]
+            return launcher(*attributes)
+
+        return named
+
+    def handle(*given):
+        function(*given)  # which the driver may refuse
+        return latest[0]
 
     flag, logged = (ctypes.c_int.in_dll(library, n) for n in ("recording", "logged"))
     words = (ctypes.c_uint64 * (1 << 16)).in_dll(library, "log_words")
 
     def taken():
         found, at = [], 0
-        addresses = [ctypes.addressof(k) for k, _ in kernels]
+        addresses = {ctypes.addressof(k): (kinds, name) for k, kinds, name in kernels}
         while at < logged.value:
             head = words[at : at + HEAD]
-            number = addresses.index(head[0])
+            kinds, name = addresses[head[0]]
             values = words[at + HEAD : at + HEAD + head[-1]]
-            found.append((number, head[1:], list(zip(kernels[number][1], values, strict=True))))
+            found.append((name, head[1:], list(zip(kinds, values, strict=True))))
             at += HEAD + head[-1]
         logged.value = 0
         return found
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu_executor, "_launcher", launcher)
-        patch.setattr(driver, "function", lambda *given: next_kernel.pop())
+        patch.setattr(driver, "function", handle)
         flag.value = 1
         yield taken
         flag.value = 0
@@ -92,7 +101,7 @@ def labelled(launches, tensors):
             return kind, word
         return names.get(word) or others.setdefault(word, ("address", len(others)))
 
-    return [(number, head, [label(*p) for p in given]) for number, head, given in launches]
+    return [(kernel, head, [label(*p) for p in given]) for kernel, head, given in launches]
 
 
 def told(t):

@@ -1,5 +1,5 @@
-// A driver that remembers what it was asked for. Its kernels take parameters of 8, 8, 8 and 4
-// bytes.
+// A driver that remembers what it was asked for, and refuses what an H200's driver refuses. Its
+// kernels take parameters of 8, 8, 8 and 4 bytes.
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +17,20 @@ typedef struct {
 static __thread void *stack[8];
 static __thread int depth;
 static int failure;
+enum { OK = 0, INVALID_VALUE = 1, INVALID_IMAGE = 200, INVALID_HANDLE = 400 };
+enum { WITHOUT_OPT_IN = 48 << 10, MOST_SHARED = 227 << 10, PORTABLE_CLUSTER = 8, CLUSTER = 16 };
+enum { CLUSTER_DIMENSION = 4 };  // of an Attribute
+// What cuModuleGetFunction returns. Handles of other functions have no limits of their own.
+typedef struct {
+  int dynamic, cluster;  // allowed by cuFuncSetAttribute
+} Function;
+static Function functions[1 << 14];
+static int known;
+int static_shared = 1024;  // of every function
+static Function *function(const void *f) {
+  const Function *p = f;
+  return p >= functions && p < functions + known ? (Function *)p : 0;
+}
 Config last;
 Attribute attributes[3];
 void *last_function, *last_context;
@@ -63,21 +77,30 @@ int cuModuleLoadData(void **m, const char *image) {
                 "\x7f"
                 "ELF",
                 4)
-             ? 200
-             : 0;
+             ? INVALID_IMAGE
+             : OK;
 }
 int cuModuleGetFunction(void **f, void *m, const char *name) {
-  *f = (void *)(uintptr_t)(0x1000 + loads);
-  return 0;
+  functions[known].cluster = PORTABLE_CLUSTER;
+  functions[known].dynamic = WITHOUT_OPT_IN - static_shared;
+  *f = &functions[known++];
+  return OK;
 }
 int cuFuncGetAttribute(int *v, int a, void *f) {
-  *v = 1024;
-  return 0;
+  *v = static_shared;
+  return function(f) ? OK : INVALID_HANDLE;
 }
 int cuFuncSetAttribute(void *f, int a, int v) {
-  if (a == 8) allowed_shared = v;
-  if (a == 14) allowed_cluster = v;
-  return 0;
+  if (!function(f)) return INVALID_HANDLE;
+  if (a == 8) {
+    if (v < 0 || v > MOST_SHARED - static_shared) return INVALID_VALUE;
+    allowed_shared = function(f)->dynamic = v;
+  }
+  if (a == 14) {
+    allowed_cluster = v;
+    function(f)->cluster = v ? CLUSTER : PORTABLE_CLUSTER;
+  }
+  return OK;
 }
 int cuGetErrorName(int e, const char **s) {
   *s = e == 1 ? "CUDA_ERROR_INVALID_VALUE" : "CUDA_ERROR_INVALID_IMAGE";
@@ -92,6 +115,19 @@ int cuStreamGetCaptureInfo_v2(void *s, int *status, uint64_t *id, void *g, void 
   *id = capture;
   return 0;
 }
+// The rules of cuTensorMapEncodeTiled for tiles without interleaving.
+static int is_map(int type, unsigned rank, const void *address, const uint64_t *shape,
+                  const uint64_t *strides, const unsigned *box, const unsigned *steps, int swizzle) {
+  static const int bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2};
+  if (type < 0 || type > 9 || rank < 1 || rank > 5 || (uintptr_t)address % 16) return 0;
+  for (unsigned i = 0; i < rank; i++) {
+    if (shape[i] < 1 || shape[i] > 1ull << 32 || box[i] < 1 || box[i] > 256) return 0;
+    if (steps[i] < 1 || steps[i] > 8) return 0;
+    if (i && (strides[i - 1] % 16 || strides[i - 1] >= 1ull << 40)) return 0;
+  }
+  const unsigned row = box[0] * bytes[type];
+  return row % 16 == 0 && (swizzle == 0 || row <= 16u << swizzle);
+}
 int maps_encoded;
 uint64_t map_words[32];  // what the last map was made of
 int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address, const uint64_t *shape,
@@ -102,7 +138,8 @@ int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address, co
     failure = 0;
     return e;
   }
-  if ((uintptr_t)map % 64) return 1;
+  if ((uintptr_t)map % 64) return INVALID_VALUE;
+  if (!is_map(type, rank, address, shape, strides, box, steps, swizzle)) return INVALID_VALUE;
   const uint64_t plain[] = {type, rank, interleave, swizzle, fill};
   memcpy(map_words, plain, sizeof plain);
   for (unsigned i = 0; i < rank; i++) {
@@ -143,7 +180,23 @@ static void record(const Config *c, const void *f, void **p) {
     memcpy(log_words + logged++, p[i], kernel->sizes[i]);
   }
 }
+static int is_launch(const Config *c, const void *f) {
+  const unsigned *g = c->grid, *b = c->block;
+  const Function *limits = function(f);
+  const unsigned shared = limits ? limits->dynamic : MOST_SHARED;
+  const unsigned most = limits ? limits->cluster : CLUSTER;
+  if (!g[0] || !g[1] || !g[2] || g[0] > 0x7fffffff || g[1] > 0xffff || g[2] > 0xffff) return 0;
+  if (!b[0] || !b[1] || !b[2] || b[0] > 1024 || b[1] > 1024 || b[2] > 64) return 0;
+  if (b[0] * b[1] * b[2] > 1024 || c->shared > shared) return 0;
+  for (unsigned i = 0; i < c->count; i++) {
+    const int *size = c->attributes[i].value;
+    if (c->attributes[i].id != CLUSTER_DIMENSION) continue;
+    if (size[0] < 1 || (unsigned)size[0] > most || g[0] % size[0]) return 0;
+  }
+  return 1;
+}
 int cuLaunchKernelEx(const Config *c, void *f, void **p, void **extra) {
+  if (!is_launch(c, f)) return INVALID_VALUE;
   if (recording && !failure) {
     record(c, f, p);
     return 0;

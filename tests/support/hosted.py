@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 import kernelwright as kw
 from kernelwright import dispatch, toolchain
-from kernelwright.contract import H200
+from kernelwright.contract import H200, TritonKernel
 from kernelwright.toolchain import (
     availability,
     build,
@@ -74,6 +74,9 @@ def hosted(folder: Path):
     subprocess.run([*command, "-o", str(library)], check=True, capture_output=True)
     lib = ctypes.CDLL(str(library))
     ctypes.c_int.in_dll(lib, "quiet").value = 1
+    ctypes.c_int.in_dll(lib, "static_shared").value = 0  # the kernels are not compiled
+    for name, types in driver._SIGNATURES.items():
+        getattr(lib, name).argtypes = types
     lib.set_context.argtypes = [ctypes.c_void_p]
     lib.set_context(0xC0)
     guards, of_gpu = torch._C._dynamo.guards, lambda device: H200
@@ -82,7 +85,8 @@ def hosted(folder: Path):
         for owner, name, stand_in in (
             (driver, "library", lambda: lib),
             (driver, "launchers", cache(driver.launchers.__wrapped__)),
-            (driver, "function", lambda *_: 0x1234),
+            (driver, "_functions", {}),
+            (driver, "_shared", {}),
             (driver, "context", lambda _: 0xC0),
             (build, "compile", _compiled),
             (gpu_executor, "hidden_parameters", lambda *_: 0),
@@ -116,7 +120,10 @@ def _open_executor(plan, operator, specs, copies, device, trace):
 
 
 def _compiled(step, tensors, arch):
-    return compiled.Compiled(build.name_of(step.kernel), arch, b"", "", threads=step.block[0])
+    """A cubin for the fake driver, and the threads of a Triton program."""
+    name = build.name_of(step.kernel)
+    threads = 32 * step.kernel.num_warps if isinstance(step.kernel, TritonKernel) else 0
+    return compiled.Compiled(name, arch, b"\x7fELF" + repr(step.kernel).encode(), "", threads)
 
 
 def both(function, shapes):

@@ -1,23 +1,15 @@
 """Two processes, each with half of a patched model: run by test_patch.py."""
 
-import os
-import socket
-import sys
-
 import torch
-import torch.multiprocessing as mp
-from torch import distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import kernelwright as kw
+from support import ranks
 from support.patched_models import batch, make
 
 
-def run(rank, port):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=2)
+def run(rank):
     mesh = init_device_mesh("cpu", (2,))  # by default FSDP2 uses a GPU if there is one
     ids, labels = batch()
     alone = make()
@@ -48,10 +40,6 @@ def run(rank, port):
     mine = ids[rank : rank + 1], labels[rank : rank + 1]
     losses = [train(patch, mesh, *mine) for patch in (0, 1)]
     torch.testing.assert_close(losses[1], losses[0], rtol=1e-2, atol=0)
-    dist.barrier()
-    dist.destroy_process_group()
-    sys.stdout.flush()
-    os._exit(0)  # a normal exit sometimes aborts because of a thread of gloo
 
 
 def train(patch, mesh, ids, labels):
@@ -76,11 +64,5 @@ def train(patch, mesh, ids, labels):
     return torch.stack(losses)
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 if __name__ == "__main__":
-    mp.spawn(run, (free_port(),), nprocs=2)
+    ranks.run(run)

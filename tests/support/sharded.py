@@ -1,13 +1,7 @@
 """Two processes, each with its part of the DTensors; run by test_dtensor.py."""
 
-import os
-import socket
-import sys
-
 import torch
-import torch.multiprocessing as mp
 import torch.nn.functional as F
-from torch import distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
@@ -20,6 +14,7 @@ from torch.distributed.tensor.parallel import (
 
 import kernelwright as kw
 import kernelwright.ops.every
+from support import ranks
 
 W, ROWS = Replicate(), Shard(0)
 LOGITS, TARGET = (6, 7), torch.arange(6).remainder(7)
@@ -182,10 +177,7 @@ def refused(mesh):
         raise AssertionError("each process would draw the same mask")
 
 
-def run(rank, port):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=2)
+def run(rank):
     mesh = init_device_mesh("cpu", (2,))
     compiled(mesh)
     for name, (fn, shapes, placements, wanted) in CALLS.items():
@@ -197,17 +189,7 @@ def run(rank, port):
             raise AssertionError(name) from error
     tensor_and_sequence_parallel(mesh)
     refused(mesh)
-    dist.barrier()
-    dist.destroy_process_group()
-    sys.stdout.flush()
-    os._exit(0)  # a normal exit sometimes aborts because of a thread of gloo
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 if __name__ == "__main__":
-    mp.spawn(run, (free_port(),), nprocs=2)
+    ranks.run(run)

@@ -1,16 +1,12 @@
 """SyncBatchNorm in two processes, compared with one BatchNorm on the joined batch; run by
 test_batch_norm.py."""
 
-import os
-import socket
-import sys
-
 import torch
-import torch.multiprocessing as mp
 from torch import distributed as dist
 from torch import nn
 
 import kernelwright as kw
+from support import ranks
 
 # samples of each process, positions, momentum, memory format
 CASES = (
@@ -84,23 +80,13 @@ class counted(list):
             setattr(dist, name, own)
 
 
-def run(rank, port):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=2)
+def run(rank):
     for case in CASES:
         try:
             check(rank, *case)
         except Exception as error:
             raise AssertionError(case) from error
-    dist.barrier()
-    dist.destroy_process_group()
-    sys.stdout.flush()
-    os._exit(0)  # a normal exit sometimes aborts because of a thread of gloo
 
 
 if __name__ == "__main__":
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        free = s.getsockname()[1]
-    mp.spawn(run, (free,), nprocs=2)
+    ranks.run(run)

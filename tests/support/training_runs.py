@@ -8,7 +8,6 @@ import os
 import random
 import resource
 import signal
-import socket
 import sys
 import time
 from multiprocessing import forkserver
@@ -20,6 +19,7 @@ import torch._dynamo  # so that forked processes have it
 
 from kernelwright.train import log, results, run
 from kernelwright.train.settings import Settings
+from support import ranks
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["support.training_runs"])
@@ -132,25 +132,20 @@ def limited(settings: Settings, folder: Path, most: int) -> str:
     return answer.get()
 
 
-def _rank(rank: int, count: int, port: int, work, args) -> None:
-    os.environ |= {
-        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count),
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-    }  # fmt: skip
+def _rank(rank: int, variables: dict[str, str], work, args) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), **variables}
     torch.set_num_threads(1)
     work(*args)
 
 
 def together(count: int, work, *args) -> None:
     """Run a function in several processes, started like those of torchrun."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    processes = [_process(_rank, (rank, count, port, work, args)) for rank in range(count)]
-    for p in processes:
-        p.start()
-    for p in processes:
-        p.join()
+    with ranks.store(count) as variables:
+        processes = [_process(_rank, (rank, variables, work, args)) for rank in range(count)]
+        for p in processes:
+            p.start()
+        for p in processes:
+            p.join()
     assert [p.exitcode for p in processes] == [0] * count
 
 

@@ -22,7 +22,7 @@ from support.planning import own_cache, scale_cu  # noqa: F401
 def make(cluster=1, parameters=None, shared=0, overlaps=False):
     parameters = parameters or (("p", None), ("l", 1 << 40), ("p", None), ("f", None))
     return driver.launchers().Launcher(
-        "scale", 0x1234, 0xC0, (5, 2, 1), (256, 1, 1), shared, cluster, overlaps, parameters
+        "scale", 0x1234, 0xC0, (8, 2, 1), (256, 1, 1), shared, cluster, overlaps, parameters
     )
 
 
@@ -32,7 +32,7 @@ def test_launcher_packs_its_parameters(fake):
     words = (ctypes.c_uint64 * 16).in_dll(fake, "words")
     assert words[:3] == [0xDEAD, 1 << 40, 0xBEEF]
     assert ctypes.c_float.from_buffer(ctypes.c_uint32(words[3])).value == ctypes.c_float(0.1).value
-    assert (list(last.grid), list(last.block), last.shared) == ([5, 2, 1], [256, 1, 1], 4096)
+    assert (list(last.grid), list(last.block), last.shared) == ([8, 2, 1], [256, 1, 1], 4096)
     assert last.stream == 0x77 and last.count == 0
     assert value(fake, "last_function", ctypes.c_void_p) == 0x1234
 

@@ -11,6 +11,8 @@ import torch
 from kernelwright import dispatch, toolchain
 from kernelwright.contract import CudaKernel, Launch, Plan, TensorSpec, f32, i32
 from kernelwright.emulator import build as emulated
+from kernelwright.emulator.program import headers as program_headers
+from kernelwright.machine import cuda_headers
 from kernelwright.support import includes, progress, settings
 from kernelwright.support.errors import CompileError, ToolchainError
 from kernelwright.toolchain import availability, binary, build, compiled, nvrtc, tools
@@ -64,9 +66,23 @@ def test_cuda_error_names_file_and_line(cached, cuda_source):
 
 def test_incomplete_headers_are_named(monkeypatch, tmp_path):
     (tmp_path / "cuda_fp16.h").touch()
-    monkeypatch.setattr(nvrtc, "_candidates", lambda: [tmp_path])
+    monkeypatch.setattr(cuda_headers, "candidates", lambda: [tmp_path])
     with pytest.raises(ToolchainError, match=r"lacks .*nv/target.*pip install"):
-        nvrtc.include_folders.__wrapped__()
+        cuda_headers.complete.__wrapped__()
+
+
+def test_an_incomplete_set_of_headers_is_passed_over(monkeypatch, tmp_path):
+    """A wheel of the runtime without that of its crt headers, beside a toolkit."""
+    whole, partial = tmp_path / "toolkit", tmp_path / "wheel"
+    for folder, names in ((whole, cuda_headers.NEEDED), (partial, cuda_headers.NEEDED[:3])):
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).touch()
+    monkeypatch.setattr(cuda_headers, "candidates", lambda: [partial, whole])
+    monkeypatch.setattr(cuda_headers, "complete", cuda_headers.complete.__wrapped__)
+    assert cuda_headers.complete() == ((whole,),)
+    assert program_headers.nvidia.__wrapped__() == (whole,)
+    assert nvrtc.include_folders.__wrapped__() == (whole,)
 
 
 def test_a_plan_whose_arguments_are_not_the_kernels_is_refused(cached, cuda_source):
@@ -201,10 +217,12 @@ def test_missing_says_why(backend, device, words):
 
 
 def test_a_long_wait_is_announced(monkeypatch, capfd):
-    monkeypatch.setattr(progress, "PATIENCE", 0.01)
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
     with progress.waiting("compiling k for sm_90a"):
-        threading.Event().wait(0.1)
+        for timer in [t for t in threading.enumerate() if isinstance(t, threading.Timer)]:
+            timer.join()
     assert capfd.readouterr().err == "kernelwright: compiling k for sm_90a (once, then cached)\n"
+    monkeypatch.setattr(progress, "PATIENCE", 60.0)
     with progress.waiting("something quick"):
         pass
     assert capfd.readouterr().err == ""
@@ -233,8 +251,9 @@ def test_tools_and_headers_of_cuda_home_are_found(tmp_path):
         path.parent.mkdir(exist_ok=True)
         path.touch(0o755)
     code = (
-        "from kernelwright.toolchain import nvrtc, tools;"
-        "print(*tools._candidates('nvdisasm')); print(*nvrtc._candidates())"
+        "from kernelwright.machine import cuda_headers;"
+        "from kernelwright.toolchain import tools;"
+        "print(*tools._candidates('nvdisasm')); print(*cuda_headers.candidates())"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_HOME": str(tmp_path)}
     env.pop("CUDA_PATH", None)
@@ -249,4 +268,4 @@ def test_without_cuda_pathfinder_the_reason_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
     monkeypatch.delattr("cuda.pathfinder", raising=False)
     with pytest.raises(ToolchainError, match="pip install cuda-pathfinder"):
-        tools.pathfinder()
+        cuda_headers.pathfinder()

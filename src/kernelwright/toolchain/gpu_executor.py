@@ -8,11 +8,12 @@ bound. The generated source contains only the rest. `source_of` returns it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
 import torch
 
-from kernelwright.contract import NumbaKernel, Operator, Plan, Pointers, Scalar, TensorMap
+from kernelwright.contract import Launch, NumbaKernel, Operator, Plan, Pointers, Scalar, TensorMap
 from kernelwright.contract.open_size import OpenSize, Trace
 from kernelwright.machine import gpu_of
 from kernelwright.support import generated_code
@@ -23,6 +24,7 @@ from .build import Tensors
 from .compiled import TENSOR_MAP_BYTES, hidden_parameters
 from .workspace import ZeroScratches, places
 
+MOST_LAUNCHERS = 256  # of one open launch, by block, shared memory and cluster
 _KINDS = {
     "pointer": "p",
     "i32": "i",
@@ -78,18 +80,22 @@ def opened(
     if device.index is None:
         device = torch.device("cuda", torch.cuda.current_device())
     tensors = Tensors(plan, operator, specs)
-    launchers = {f"launch{i}": _launcher(s, tensors, device) for i, s in enumerate(plan.launches)}
-    scope: dict[str, Any] = dict(
-        launchers,
-        empty=torch._C._dynamo.guards._empty_strided_cuda,
-        current_stream=torch._C._cuda_getCurrentRawStream,
-        current_device=torch._C._cuda_getDevice,
-        on=torch.cuda.device,
-        guarded_empty=redzones.allocator(),
-        device=device,
-        byte=torch.uint8,
-        host=host,
-    )
+    scope: dict[str, Any] = {
+        "empty": torch._C._dynamo.guards._empty_strided_cuda,
+        "current_stream": torch._C._cuda_getCurrentRawStream,
+        "current_device": torch._C._cuda_getDevice,
+        "on": torch.cuda.device,
+        "guarded_empty": redzones.allocator(),
+        "device": device,
+        "byte": torch.uint8,
+        "host": host,
+    }
+    for i, step in enumerate(plan.launches):
+        launcher, attributes = _launcher(step, tensors, device), _attributes(step)
+        if _open(attributes):
+            scope[f"launcher{i}"] = launcher  # source_of calls it when the sizes are bound
+        else:
+            scope[f"launch{i}"] = launcher(*attributes)
     if any(s.zero for s in plan.scratch.values()) and redzones.active is None:
         scope["zero_scratch"] = ZeroScratches(device)
     for i, argument in enumerate(_pointers(plan)):
@@ -166,6 +172,9 @@ def source_of(
     for i, m in enumerate(maps):
         known.bound[f"map{i}"] = f"encoded{i}({known((m.shape, m.strides, m.box))})"
     for i, step in enumerate(plan.launches):
+        attributes = _attributes(step)
+        if _open(attributes):
+            known.bound[f"launch{i}"] = f"launcher{i}({', '.join(map(known, attributes))})"
         values = [_expression(a, names, maps, known) for a in step.args]
         if _open(step.grid):
             values = [*map(known, step.grid), *values]
@@ -293,40 +302,52 @@ def _maps(plan: Plan) -> list[TensorMap]:
     return found
 
 
-def _launcher(step, tensors: Tensors, device: torch.device) -> Callable:
-    """`launch(stream, ...)` for one launch of a plan."""
+def _attributes(step: Launch) -> tuple[Any, ...]:
+    """What a launch has besides its grid and arguments, as `_launcher`'s function takes it: block,
+    dynamic shared memory, cluster."""
+    return step.block, step.shared, getattr(step.kernel, "cluster", 1)
+
+
+def _launcher(step: Launch, tensors: Tensors, device: torch.device) -> Callable[..., Callable]:
+    """`launcher(block, shared, cluster)`, which returns `launch(stream, ...)` for one launch of a
+    plan. The kernel is compiled here; only the attributes may depend on open sizes."""
     if isinstance(step.kernel, NumbaKernel):
         from . import numba_rt
 
-        return numba_rt.launcher(step, tensors, device)
+        launch = numba_rt.launcher(step, tensors, device)
+        return lambda *_: launch
     gpu = gpu_of(device)
-    assert gpu is not None, device
+    assert gpu is not None and device.index is not None, device
+    index, name = device.index, build.name_of(step.kernel)
     cluster = getattr(step.kernel, "cluster", 1)
     if step.grid[0] % cluster:
         raise ToolchainError(
-            f"{build.name_of(step.kernel)}: a grid of {step.grid[0]} blocks is not a multiple of "
-            f"the cluster of {cluster}"
+            f"{name}: a grid of {step.grid[0]} blocks is not a multiple of the cluster of {cluster}"
         )
     compiled = build.compile(step, tensors, gpu.arch)
     kinds = step.kinds
     hidden = hidden_parameters(compiled, kinds)
     parameters = [(_KINDS[k], _fixed(a)) for k, a in zip(kinds, step.args, strict=True)]
-    shared = compiled.shared or step.shared
-    block = (compiled.threads, 1, 1) if compiled.threads else step.block
-    assert device.index is not None
-    return driver.launchers().Launcher(
-        build.name_of(step.kernel),
-        driver.function(compiled, device.index, shared, cluster),
-        driver.context(device.index),
-        (1, 1, 1) if _open(step.grid) else step.grid,
-        block,
-        shared,
-        cluster,
-        # CUDA graphs can record it since CUDA 12.3
-        step.overlaps and gpu.capability >= (9, 0) and driver.version() >= (12, 3),
-        (*parameters, *[("p", 0)] * hidden),
-        _open(step.grid),
-    )
+    open_grid = _open(step.grid)
+    # CUDA graphs can record it since CUDA 12.3
+    overlaps = step.overlaps and gpu.capability >= (9, 0) and driver.version() >= (12, 3)
+
+    def launcher(block: tuple[int, int, int], shared: int, cluster: int) -> Callable:
+        shared = compiled.shared or shared
+        return driver.launchers().Launcher(
+            name,
+            driver.function(compiled, index, shared, cluster),
+            driver.context(index),
+            (1, 1, 1) if open_grid else step.grid,
+            (compiled.threads, 1, 1) if compiled.threads else block,
+            shared,
+            cluster,
+            overlaps,
+            (*parameters, *[("p", 0)] * hidden),
+            open_grid,
+        )
+
+    return lru_cache(MOST_LAUNCHERS)(launcher)
 
 
 def _fixed(argument: str | Scalar | Pointers | TensorMap) -> int | float | None:

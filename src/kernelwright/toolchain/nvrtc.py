@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from functools import cache as once
 from pathlib import Path
 
 from kernelwright.contract import CudaKernel
+from kernelwright.machine import cuda_headers
 from kernelwright.support import cache, includes
 from kernelwright.support.errors import CompileError, ToolchainError
 
-from . import tools
 from .compiled import Compiled
 
 FLAGS = ("-std=c++17", "-lineinfo", "--ptxas-options=-v")
-#: Files that cuda_fp16.h and cuda_bf16.h need to compile; they are spread over three wheels.
-NEEDED = ("cuda_bf16.h", "cuda_fp16.h", "crt/host_defines.h", "nv/target")
-WHEELS = "nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl"
 
 
 def compile(kernel: CudaKernel, arch: str) -> Compiled:
@@ -111,21 +106,13 @@ def version() -> tuple[int, int]:
 
 @once
 def include_folders() -> tuple[Path, ...]:
-    """The folder of the CUDA headers: the first complete set among the wheels, CUDA_HOME and the
-    system's; a set of NVRTC's version is preferred.
+    """The folders of the CUDA headers; those of NVRTC's version are preferred.
 
     Raises:
-        ToolchainError: a file is missing; the message names it and the package that has it.
+        ToolchainError: see `cuda_headers.complete`.
     """
-    complete = [f for f in map(_with_cccl, _candidates()) if not _lacks(f)]
-    if not complete:
-        lacking = {f: _lacks(_with_cccl(f)) for f in _candidates()}
-        seen = "; ".join(f"{f} lacks {', '.join(m)}" for f, m in lacking.items()) or "no folder"
-        raise ToolchainError(
-            f"the CUDA headers are not complete ({seen}): pip install {WHEELS}, or set CUDA_HOME"
-        )
-    major, minor = version()
-    exact = [f for f in complete if _header_version(f[0]) == (major, minor)]
+    complete = cuda_headers.complete()
+    exact = [f for f in complete if cuda_headers.version(f[0]) == version()]
     return (exact or complete)[0]
 
 
@@ -133,32 +120,4 @@ def include_folders() -> tuple[Path, ...]:
 def header_version() -> str:
     """The version and folder of the CUDA headers that kernels are compiled with."""
     folder = include_folders()[0]
-    return f"{_header_version(folder)} {folder}"
-
-
-def _candidates() -> list[Path]:
-    """Folders of CUDA headers: the one that cuda-pathfinder finds, then the machine's toolkits.
-    cuda-pathfinder returns only the first that it finds, which may be incomplete or of another
-    version than NVRTC, and it ignores the toolkit whose nvcc is on the PATH."""
-    found = tools.pathfinder().find_nvidia_header_directory("cudart")
-    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
-    nvcc = shutil.which("nvcc")
-    if nvcc:
-        homes.append(str(Path(nvcc).resolve().parent.parent))
-    folders = [Path(f) for f in (found,) if f] + [Path(h) / "include" for h in homes if h]
-    return [f for f in dict.fromkeys(folders) if (f / "cuda_fp16.h").exists()]
-
-
-def _with_cccl(folder: Path) -> tuple[Path, ...]:
-    return (folder, folder / "cccl") if (folder / "cccl").is_dir() else (folder,)
-
-
-def _lacks(folders: tuple[Path, ...]) -> list[str]:
-    return [n for n in NEEDED if not any((f / n).exists() for f in folders)]
-
-
-def _header_version(folder: Path) -> tuple[int, int] | None:
-    header = folder / "cuda_runtime_api.h"
-    text = header.read_text(errors="replace") if header.exists() else ""
-    found = re.search(r"#define\s+CUDART_VERSION\s+(\d+)", text)
-    return (int(found[1]) // 1000, int(found[1]) % 1000 // 10) if found else None
+    return f"{cuda_headers.version(folder)} {folder}"

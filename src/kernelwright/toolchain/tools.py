@@ -9,8 +9,8 @@ import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 
+from kernelwright.machine.cuda_headers import pathfinder
 from kernelwright.support.errors import CompileError, ToolchainError
 
 
@@ -40,21 +40,6 @@ def locate(name: str) -> Path:
     if not found:
         raise ToolchainError(f"{name} is not on this machine: install the CUDA toolkit")
     return found[0]
-
-
-def pathfinder() -> ModuleType:
-    """cuda-pathfinder, which searches wheels, conda and CUDA_HOME.
-
-    Raises:
-        ToolchainError: it is not installed.
-    """
-    try:
-        from cuda import pathfinder
-    except ImportError:
-        raise ToolchainError(
-            "cuda-pathfinder is not installed: pip install cuda-pathfinder"
-        ) from None
-    return pathfinder
 
 
 def _candidates(name: str) -> list[Path]:

@@ -6,12 +6,14 @@ from typing import Any
 
 import torch
 
+from kernelwright.machine import random_state
 from kernelwright.machine.clock import Candidate, StoppingRule, measure, session
 from kernelwright.machine.stats import median
 
 _SIDE = {"cuda": 8192, "cpu": 1024}
 
 
+@random_state.preserved()
 def products(device: torch.device, precision: str) -> float:
     """Operations per second of a large square product, measured now, in the dtype of a run's
     products."""

@@ -1,15 +1,11 @@
 """batch_norm: running statistics, modules, and batches that are split over processes."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 import torch.nn.functional as F
 
 import kernelwright as kw
-from support.paths import TESTS
+from support import ranks
 from support.publics import DEVICE, agree, randn
 
 
@@ -102,9 +98,4 @@ def test_a_module_counts_and_averages_as_torchs(name, shape, momentum, tracks):
 
 def test_two_processes_compute_what_one_does_with_the_joined_batch():
     """Batches of unequal sizes, one of them empty; two collectives per step."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
-    done = subprocess.run(
-        [sys.executable, str(TESTS / "support" / "synced.py")],
-        env=env, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    ranks.output("synced.py")

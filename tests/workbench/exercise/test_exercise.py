@@ -340,7 +340,7 @@ def test_an_endless_loop_is_stopped(tmp_path):
     of, path = written("gelu.triton_block", tmp_path)
     path.write_text(path.read_text() + "\nwhile True:\n    pass\n")
     found = exercise.check(of.exercise, tmp_path, seconds=8)
-    assert found["outcome"] == "error" and "still runs after 8 s" in found["why"]
+    assert found["outcome"] == "error" and "still running after 8 s" in found["why"]
 
 
 def test_a_process_that_ends_is_reported_as_an_outcome(tmp_path):

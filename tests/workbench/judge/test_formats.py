@@ -2,7 +2,6 @@
 
 import pytest
 
-from kernelwright.machine import here
 from kernelwright.support.errors import UsageError
 from kernelwright.toolchain.compiled import Compiled, hidden_parameters, struct_sizes
 from kernelwright.workbench.judge.formats import tests_of as read
@@ -10,17 +9,10 @@ from kernelwright.workbench.judge.judge import judge
 from kernelwright.workbench.judge.judging import CannotJudge
 from kernelwright.workbench.judge.launch_file import LaunchFile, shapes_of
 from kernelwright.workbench.judge.sandbox.loading import NoFunction, declaration_of
-from kernelwright.workbench.judge.sandbox.sandbox import Box
 from kernelwright.workbench.judge.spec import subject_of
-from support.judging import FOLDER, GPU, QUICK, only_native
+from support.judging import FOLDER, GPU, only_native
 
 BENCH, MODE = FOLDER / "kernelbench.py", FOLDER / "gpu_mode"
-
-
-@pytest.fixture(scope="module")
-def box():
-    with Box(here(), limits=QUICK) as made:
-        yield made
 
 
 def test_a_model_of_kernelbench(box):

@@ -8,17 +8,10 @@ from kernelwright.contract import case
 from kernelwright.machine import here
 from kernelwright.workbench.judge.cases import Selection, size_of, with_larger_cases
 from kernelwright.workbench.judge.judge import judge
-from kernelwright.workbench.judge.sandbox.sandbox import Box
 from kernelwright.workbench.judge.spec import subject_of
-from support.judging import FOLDER, QUICK, SMALL, USER, judged, only_native
+from support.judging import FOLDER, SMALL, USER, judged, only_native
 
 LARGE = "4x66-f32-dim=-1-large"
-
-
-@pytest.fixture(scope="module")
-def box():
-    with Box(here(), limits=QUICK) as made:
-        yield made
 
 
 @pytest.mark.long

@@ -7,9 +7,7 @@ import torch
 from wrong.cheats import CHEATS
 from wrong.kernels import NATIVE, WRONG
 
-from kernelwright.machine import here
 from kernelwright.workbench.judge.judge import judge
-from kernelwright.workbench.judge.sandbox.sandbox import Box, Limits
 from kernelwright.workbench.judge.spec import Subject
 from support.paths import FIXTURES
 
@@ -17,13 +15,6 @@ FOLDER = FIXTURES / "wrong"
 GPU = torch.cuda.is_available()
 #: Fakes are registered by operators, not by users' functions.
 EVERY = [w for w in WRONG + CHEATS if w.check != "fake"]
-
-
-@pytest.fixture(scope="module")
-def box():
-    """One process for all kernels: their states are separate."""
-    with Box(here(), limits=Limits(call_s=60)) as made:
-        yield made
 
 
 def judged(wrong, file, box):

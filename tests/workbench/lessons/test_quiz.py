@@ -78,4 +78,4 @@ def test_a_quiz_may_be_ended_early(capsys, monkeypatch):
     with pytest.raises(SystemExit) as stopped:
         cli.main(["learn", "--quiz"])
     out = capsys.readouterr().out
-    assert stopped.value.code == 1 and "1 of 2 right" in out and f"see {ITEMS[1].see}" in out
+    assert stopped.value.code == 1 and "1 of 2 correct" in out and f"see {ITEMS[1].see}" in out

@@ -3,6 +3,7 @@
     tokens.py    C++ text as tokens
     rewrite.py   launches, asm statements and extern shared arrays as C++
     loops/       code between barriers as loops over the threads of a block
+    project.py   the folders in which a program's files are searched
     sources.py   the program's files
     build.py     the executable
     run.py       runs it and reads the runtime's report
@@ -18,7 +19,7 @@ Device memory is memory of the process; work in streams is done when it is issue
 
 from __future__ import annotations
 
+from .project import folders
 from .run import Note, Result, debugged, libraries, run
-from .sources import folders
 
 __all__ = ["Note", "Result", "debugged", "folders", "libraries", "run"]

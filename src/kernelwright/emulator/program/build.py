@@ -14,7 +14,7 @@ from kernelwright.support import cache
 from kernelwright.support.errors import CompileError, ToolchainError, UsageError
 
 from .. import build, compiler
-from . import errors, headers, sources
+from . import errors, headers, project, sources
 from .acts import acts
 
 HERE = Path(__file__).resolve().parent
@@ -56,7 +56,8 @@ def program(source: Path, kind: str) -> Path:
     flags = _flags(kind, files)
     _made_ready(kind)
     texts = [part for path, text in files.items() for part in (str(path), _bytes(text))]
-    others = [part for p in sources.beside(source.resolve()) for part in (str(p), p.read_bytes())]
+    units = sources.beside(source.resolve())
+    others = [part for p in units for part in (str(p), _bytes(project.text_if_there(p)))]
     own = [host().parent.name, prelude(kind).parent.name, _rewriter()]
     entry = cache.key(["program", str(len(files)), *texts, *others, *own, *flags])
     what = f"building {source.name} for the CPU"
@@ -85,8 +86,9 @@ def _rewriter() -> str:
 
 def require_main(source: Path) -> None:
     """Raises:
-    UsageError: a program has no function main.
+    UsageError: a program cannot be read, or has no function main.
     """
+    project.text_of(source)
     if not sources.has_main(source):
         raise UsageError(
             f"{source} has no function main: check one kernel with "
@@ -260,7 +262,7 @@ def _processor() -> tuple[str, ...]:
 
 
 def _folders(source: Path) -> Iterable[str]:
-    return (f"-I{p}" for p in sources.folders(source.resolve()))
+    return (f"-I{p}" for p in project.folders(source.resolve()))
 
 
 @once

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
 
 from kernelwright.support.errors import UsageError
 
 from .clusters import clusters_of
-from .headers import LEVELS, emulates, in_project
+from .headers import emulates, in_project
 from .loops import Facts, looped
+from .project import folders, listed, text_if_there, text_of
 from .rewrite import kernels_of, rewritten
 from .unset import marked
 
@@ -27,40 +27,22 @@ _TOOLKIT = re.compile(r"NOTICE TO (?:LICENSEE|USER)|NVIDIA ownership rights")
 #: A string directly before a parameter of a macro, which C++11 reads as a suffix of the string.
 _SUFFIX = re.compile(r'("(?:\\.|[^"\\\n])*")(?=[A-Za-z_]\w*)')
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+\w+\(([^)]*)\)(?:\\\r?\n|[^\n])*", re.M)
-SHARED = ("", "Common", "common", "include", "inc", "src", "utils", "util")
 #: Headers that are part of the emulator even where a project has its own.
 _SYSTEM = ("torch/", "ATen/", "c10/", "cuda_runtime", "cooperative_groups", "cuda_fp16", "mma.h")
 
 
-@cache
-def folders(source: Path) -> tuple[Path, ...]:
-    """Include directories of a source, searched after the directory of the including file."""
-    above = [source.parent, *source.parent.parents][: LEVELS + 1]
-    return tuple(p / name for p in above for name in SHARED if (p / name).is_dir())
-
-
 def own(source: Path) -> dict[Path, str]:
-    """A program's own files and their text: the source first.
-
-    Raises:
-        UsageError: a file is not text.
-    """
+    """A program's own files and their text: the source first. The text of a file that is gone is
+    empty."""
     found: dict[Path, str] = {}
     left = [source]
     while left:
         path = left.pop()
         if path in found:
             continue
-        found[path] = _text(path)
+        found[path] = text_if_there(path)
         left += [header for _, header in _includes(found[path], path, source)]
     return found
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8-sig", errors="surrogateescape").replace("\r\n", "\n")
-    except OSError as e:
-        raise UsageError(f"{path}: {e.strerror}") from None
 
 
 def _includes(text: str, path: Path, source: Path) -> Iterator[tuple[re.Match[str], Path]]:
@@ -70,7 +52,7 @@ def _includes(text: str, path: Path, source: Path) -> Iterator[tuple[re.Match[st
             continue
         places = (path.parent, *folders(source)) if quoted else folders(source)
         header = next((p / name for p in places if (p / name).is_file()), None)
-        if header and emulates(name) and _TOOLKIT.search(_text(header)):
+        if header and emulates(name) and _TOOLKIT.search(text_if_there(header)):
             continue  # a project's copy of the toolkit
         header = header or in_project(name, source)
         if header is not None:
@@ -101,9 +83,9 @@ def beside(source: Path) -> tuple[Path, ...]:
 
 
 def _units(source: Path, places: Iterable[Path]) -> list[Path]:
-    found = (p for f in dict.fromkeys(places) for p in sorted(f.iterdir()) if p.suffix in UNITS)
-    files = (p.resolve() for p in found if p.is_file() and p.resolve() != source)
-    return [p for p in dict.fromkeys(files) if not _defines_main(_text(p))]
+    found = (p for f in dict.fromkeys(places) for p in listed(f) if p.suffix in UNITS)
+    files = (p for p in map(Path.resolve, found) if p != source)
+    return [p for p in dict.fromkeys(files) if not _defines_main(text_if_there(p))]
 
 
 def has_main(source: Path) -> bool:
@@ -121,12 +103,12 @@ def program_of(source: Path) -> Path:
     """
     if has_main(source):
         return source
-    called = "|".join(_host_functions(_code(_text(source)))) or "(?!)"
+    called = "|".join(_host_functions(_code(text_of(source)))) or "(?!)"
     uses = re.compile(rf'#\s*include\s*"(?:[^"]*/)?{re.escape(source.name)}"|\b(?:{called})\s*\(')
     those: list[Path] = []
     for folder in folders(source):  # the nearest first
-        files = [p for p in sorted(folder.iterdir()) if p.suffix in UNITS and p.is_file()]
-        texts = {p.resolve(): _text(p) for p in files}
+        files = (p for p in listed(folder) if p.suffix in UNITS)
+        texts = {p.resolve(): text_if_there(p) for p in files}
         those = [p for p, text in texts.items() if uses.search(text) and _defines_main(text)]
         if those:
             break
@@ -152,7 +134,7 @@ def defines(path: Path, name: str) -> bool:
     variable = rf"^(?!\s*(?:extern|return)\b)[\w:<>,*&\t ]+[\s*&]{name}\s*(?:\[[^]]*\]\s*)*(?:=|;)"
     if path.suffix == ".c":  # int f(n) int n; { }
         function = rf"{function}|\b{name}\s*\([\w\s,]*\)\s*(?:\w[\w\s*,\[\]]*;\s*)+\{{"
-    return re.search(f"{function}|{variable}", _code(_text(path)), re.M) is not None
+    return re.search(f"{function}|{variable}", _code(text_if_there(path)), re.M) is not None
 
 
 def _spaced(text: str) -> str:
@@ -175,7 +157,7 @@ def used(files: dict[Path, str], units: Iterable[Path]) -> list[Path]:
     texts = [_code(text) for text in files.values()]
     open_ = {w for t in texts for w in re.findall(r"\b\w+(?=\s*\()", t)}
     open_ -= {name for t in texts for name in _host_functions(t)}
-    return [p for p in units if _host_functions(_code(_text(p))) & open_]
+    return [p for p in units if _host_functions(_code(text_if_there(p))) & open_]
 
 
 def names(files: dict[Path, str]) -> dict[Path, str]:
@@ -204,7 +186,8 @@ def made(
     first = "#include <kw_texture_references.h>\n" if older else ""
     done: dict[str, str] = {called[source]: ""}  # the first
     for path, text in files.items():
-        by_place = {m.start(): header for m, header in _includes(text, path, source)}
+        headers = _includes(text, path, source)
+        by_place = {m.start(): h for m, h in headers if h in called}  # without newer files
 
         def included(found: re.Match[str], by_place: dict[int, Path] = by_place) -> str:
             if found.start() in by_place:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import warnings
 from collections import Counter
 from dataclasses import dataclass
 from types import MethodType
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 from . import trl
-from .binding import is_ours, mark
+from .binding import bind, is_ours, mark, unbind
 from .known import Replacement, class_name, replacement
 
 
@@ -69,7 +70,8 @@ def patch(model: nn.Module) -> Report:
     """Replace parts of a transformers model by Kernelwright's operators.
 
     The forwards of this model's norms, attentions (for rope), MLPs, decoder layers and loss are
-    replaced on the instance; other models, the classes, parameters and state_dict are not changed.
+    replaced, by subclasses of the same names; other models, parameters and state_dict are not
+    changed.
     Patching a patched model has no effect. In training with labels, `output.logits` is None: see
     docs/patch.md, which also lists the families.
 
@@ -91,7 +93,9 @@ def patch(model: nn.Module) -> Report:
         name = class_name(module)
         own = vars(module).get("forward")
         if own is not None and trl.is_head(own):
-            _bind(module, trl.head(own.__func__))
+            forward = trl.head(own.__func__)
+            mark(forward)
+            module.forward = MethodType(forward, module)
             found["loss", name, "linear_cross_entropy", "in TRL's head"] += 1
             continue
         if own is not None and not is_ours(own):
@@ -103,7 +107,7 @@ def patch(model: nn.Module) -> Report:
         new = replacement(module)
         if isinstance(new, Replacement):
             for child, forward in new.forwards.items():
-                _bind(module.get_submodule(child), forward)
+                bind(module.get_submodule(child), forward)
             found[new.what, name, new.by, new.kept] += 1
         elif new:
             found[name, name, "", new] += 1
@@ -118,24 +122,26 @@ def patch(model: nn.Module) -> Report:
 def unpatch(model: nn.Module) -> None:
     """Undo `patch`: restore every forward of the model. A model that is not patched is not changed.
 
+    Wrappers that Accelerate has put around a forward since are kept, around the restored forward.
+    Another wrapper that still calls the replaced forward, such as that of torch.compile, is named
+    in a warning.
+
     Raises:
         TypeError: model is neither a transformers nor a PEFT model.
     """
     model = _transformers_model(model)
-    for module in model.modules():
+    for name, module in model.named_modules():
         own = vars(module).get("forward")
-        if not is_ours(own):
-            continue
-        del module.forward
-        if (before := getattr(own.__func__, "before", None)) is not None:
+        if is_ours(own) and (before := getattr(own.__func__, "before", None)) is not None:
             module.forward = MethodType(before, module)
-
-
-def _bind(module: nn.Module, forward: Any) -> None:
-    if is_ours(vars(module).get("forward")):
-        return
-    mark(forward)
-    module.forward = MethodType(forward, module)
+        wrapper = unbind(module)
+        if wrapper is not None:
+            path = ".".join(("model", *filter(None, (name, "forward"))))
+            warnings.warn(
+                f"{path}: calls the replaced forward, which {_origin(wrapper)} has wrapped; set it "
+                "again, or call unpatch first",
+                stacklevel=2,
+            )
 
 
 def _origin(forward: Any) -> str:

@@ -17,6 +17,8 @@ from torch import nn
 import kernelwright as kw
 from kernelwright.ops.matmul.moe import through_experts
 
+from .binding import untouched
+
 Forward = Callable[..., Any]
 # transformers' own implementations; any other was chosen for its kernels
 IMPLEMENTATIONS = (None, "eager", "grouped_mm", "batched_mm")
@@ -38,17 +40,22 @@ class Experts:
     gates: bool = False
 
 
-def forward_of(experts: Experts, by: tuple[str, ...], names: tuple[str, ...]) -> Forward:
+def forward_of(
+    experts: Experts, by: tuple[str, ...], activation: Forward | None, names: tuple[str, ...]
+) -> Forward:
     """The forward that replaces that of experts.
 
     Args:
         by: the activation's name in kw and its further arguments; () if the class's own code
             is between the products.
+        activation: the forward of its class; see mlps.forward_of.
         names: the names of the forward's arguments: tokens, indices of their experts, weights.
     """
     fused = by == ("swiglu",) and not experts.bias and not experts.transposed
 
     def forward(self, *args, **named):
+        if by and not untouched(self.act_fn, (activation,)):
+            return self.unpatched_forward(*args, **named)
         given = dict(zip(names, args, strict=False)) | named
         x, indices, weights = (given[name] for name in names)
         if fused:

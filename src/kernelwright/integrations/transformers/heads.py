@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from . import masks
-from .binding import takes
+from .binding import untouched
 from .logits import Call, Logits, head_and_loss
 
 Forward = Callable[..., Any]
@@ -82,8 +82,8 @@ def language_model(own: Forward, head: str, causal: bool, loss: Any, given_loss:
             kwargs["only_causal"] = True  # for the layers
         skips = self.training if skip_logits is None else skip_logits
         labels = given.get("labels")
-        notes = getattr(self, "_loss_function", None) is given_loss and takes(
-            getattr(self, head), head_and_loss
+        notes = getattr(self, "_loss_function", None) is given_loss and untouched(
+            getattr(self, head), (head_and_loss,)
         )
         if return_token_accuracy and (labels is None or not notes):
             why = "there are no labels" if notes else "the head or the loss is not the model's own"

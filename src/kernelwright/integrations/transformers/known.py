@@ -20,7 +20,7 @@ from typing import Any
 from torch import nn
 
 from . import experts, heads, layers, mlps, norms, ropes, trial
-from .binding import is_ours
+from .binding import is_ours, original
 from .code import Essence, difference, essence, keyword_values
 from .logits import head_and_loss
 
@@ -95,12 +95,13 @@ def replacement(module: nn.Module) -> Replacement | str | None:
 
 
 def _known(module: nn.Module) -> Replacement | str | None:
-    own = essence(type(module).forward, type(module))
+    cls = original(module)
+    own = essence(cls.forward, cls)
     for reference, make in KNOWN.items():
         if difference(own, _reference(reference)) is None:
             return make(module)
     name = class_name(module)
-    if name.endswith("Attention") or _rotations(type(module)):
+    if name.endswith("Attention") or _rotations(cls):
         return _attention(module)
     if hasattr(module, "get_output_embeddings") and (head := module.get_output_embeddings()):
         return _language_model(module, head)
@@ -132,7 +133,7 @@ def _mlp(mlp: mlps.MLP):
         by = among.get(_computes(act))
         if by is None:
             return _other_activation(act, among)
-        new, kept = {"": _mlp_forward(mlp, by)}, ""
+        new, kept = {"": _mlp_forward(mlp, by, type(act).forward)}, ""
         if is_linear(getattr(module, mlp.down)):
             new[mlp.down] = mlps.linear_of(by)
         else:
@@ -146,12 +147,16 @@ def _of_experts(form: experts.Experts):
     def make(module):
         if why := experts.unfit(module):
             return why
-        by: tuple[str, ...] = ()
+        by, activation = (), None
         if not form.gates:
-            by = mlps.GATED.get(_computes(module.act_fn), ())
+            by, activation = (
+                mlps.GATED.get(_computes(module.act_fn), ()),
+                type(module.act_fn).forward,
+            )
             if not by:
                 return _other_activation(module.act_fn, mlps.GATED)
-        forward = _experts_forward(form, by, experts.arguments_of(type(module).forward))
+        names = experts.arguments_of(original(module).forward)
+        forward = _experts_forward(form, by, activation, names)
         shown = "moe_ffn" if by == ("swiglu",) else ", ".join(("grouped_mm", *by[:1]))
         return Replacement("experts", shown, {"": forward}, order=form)
 
@@ -176,11 +181,11 @@ def _computes(act) -> str | None:
 
 
 def _gpt2_mlp(module):
-    act = type(module.act).__name__
+    act = type(module.act)
     computes = _computes(module.act)
     if computes not in mlps.GPT2:
-        return f"its activation is {act}: supported is gelu, exact or by tanh"
-    new, order = {"": mlps.GPT2[computes]}, mlps.GPT2_ORDER
+        return f"its activation is {act.__name__}: supported is gelu, exact or by tanh"
+    new, order = {"": mlps.gpt2_mlp(mlps.GPT2[computes], act.forward)}, mlps.GPT2_ORDER
     if same_forward(module.c_fc, "transformers.pytorch_utils.Conv1D"):
         return Replacement("MLP", "bias_gelu", new | {"c_fc": mlps.conv1d_gelu}, order=order)
     kept = "c_fc is not a plain Conv1D: its bias is not fused"
@@ -194,7 +199,7 @@ def _layer(layer: layers.Layer, forward: Callable[..., Any] | None = None):
         pairs = layer.pairs
         if getattr(module, "is_moe_layer", False):
             pairs = (*pairs, "feed_forward")
-        new = forward or _layer_forward(layer, type(module).forward)
+        new = forward or _layer_forward(layer, original(module).forward)
         return Replacement("residual", f"add_{by}", {"": new}, order=layer, pairs=pairs)
 
     return make
@@ -212,16 +217,16 @@ def _rotations(cls: type) -> dict[str, Callable[..., Any]]:
 def _attention(module):
     """The attention's own forward, with its rotating functions replaced."""
     found, why = {}, []
-    if not _rotations(type(module)):
+    if not _rotations(original(module)):
         return "calls no known function that rotates"
-    for name, rope in _rotations(type(module)).items():
+    for name, rope in _rotations(original(module)).items():
         kind = _rope_of(rope)
         if kind is not None:
             found[name] = (rope, _ours(kind, rope), kind)
             continue
         other = difference(essence(rope), _reference("llama.apply_rotary_pos_emb"))
         why.append(f"its {name} {f'calls another {other} than' if other else 'is not'} Llama's")
-    forward = inspect.unwrap(type(module).forward)
+    forward = inspect.unwrap(original(module).forward)
     if heads := set(keyword_values(forward, "unsqueeze_dim")) - {1, 2}:
         return f"its heads are at unsqueeze_dim={heads.pop()}"
     if not found:
@@ -258,7 +263,7 @@ def _with_others(forward, others: tuple[tuple[str, Callable[..., Any]], ...]):
 
 
 def _language_model(module, head):
-    own = type(module).forward
+    own = original(module).forward
     code = inspect.unwrap(own).__code__
     name = next((n for n, child in module._modules.items() if child is head), None)
     if "labels" not in inspect.signature(own).parameters:
@@ -292,7 +297,7 @@ def is_linear(module: nn.Module) -> bool:
 
 
 def same_forward(module: nn.Module, reference: str) -> bool:
-    own, cls = vars(module).get("forward"), type(module)
+    own, cls = vars(module).get("forward"), original(module)
     same = difference(essence(cls.forward, cls), _reference(reference)) is None
     return same and (own is None or is_ours(own))
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import norms
-from .binding import takes
-from .remake import remade
+from .binding import untouched
+from .remake import noted, remade
 
 Forward = Callable[..., Any]
 
@@ -60,14 +60,14 @@ def forward_of(layer: Layer, own: Forward) -> Forward:
         if layer.only_named:
             given = {name: given[name] for name in names if name in given}
         norm = getattr(self, layer.before)
-        normed = norm(residual)
-        with remade(norm, normed, residual):
+        normed = noted(norm, residual)
+        with remade(norm, normed):
             found = attention(hidden_states=normed, **given)
         del normed
         hidden_states = _through(self, layer.after, first(found), layer.multiplier)
         norm = getattr(self, layer.norm)
         hidden_states, residual = add_norm(norm, hidden_states, residual)
-        with remade(norm, hidden_states, residual):
+        with remade(norm, hidden_states):
             hidden_states = first(getattr(self, layer.mlp)(hidden_states))
         return residual + _through(self, layer.behind, hidden_states, layer.multiplier)
 
@@ -85,10 +85,11 @@ def _through(module, names, hidden_states, multiplier):
 
 
 def add_norm(norm, x, residual):
-    if any(takes(norm, forward) for forward in norms.FORWARDS):
-        return norm(x, residual)
+    """The norm of the sum, and the sum; in one pass if nothing else sees the call of the norm."""
+    if untouched(norm, norms.FORWARDS):
+        return noted(norm, x, residual)
     residual = residual + x
-    return norm(residual), residual
+    return noted(norm, residual), residual
 
 
 def masked(attention, hidden_states, attention_mask, only_causal):

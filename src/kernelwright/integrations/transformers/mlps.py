@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 import kernelwright as kw
 
-from .binding import takes
+from .binding import untouched
 from .recompute import activated_linear
 
 Forward = Callable[..., Any]
@@ -49,16 +49,20 @@ class MLP:
     limit: str = ""
 
 
-def forward_of(mlp: MLP, by: tuple[str, ...]) -> Forward:
+def forward_of(mlp: MLP, by: tuple[str, ...], activation: Forward) -> Forward:
     """The forward that replaces an MLP's.
 
     Args:
         by: the activation's name in kw, and its further arguments.
+        activation: the forward of its class. If another module has taken its place since, or hooks
+            see its call, the MLP's own forward runs.
     """
     linear = linear_of(by)
     activate = getattr(kw, by[0])
 
     def forward(self, *args, **named):
+        if not untouched(getattr(self, mlp.act), (activation,)):
+            return self.unpatched_forward(*args, **named)
         (x,) = (*args, *named.values())  # its name differs between families
         inputs = tuple(getattr(self, name)(x) for name in mlp.up)
         if mlp.gated and len(inputs) == 1:
@@ -68,7 +72,7 @@ def forward_of(mlp: MLP, by: tuple[str, ...]) -> Forward:
             (gate, up), limit = inputs, getattr(self, mlp.limit)
             inputs = gate.clamp(max=limit), up.clamp(-limit, limit)
         down = getattr(self, mlp.down)
-        if takes(down, linear):
+        if untouched(down, (linear,)):
             return down(*inputs, activates=True)
         return down(activate(*inputs, *by[1:]))
 
@@ -88,20 +92,20 @@ def linear_of(by: tuple[str, ...]) -> Forward:
     return forward
 
 
-def gpt2_gelu_mlp(self, hidden_states):
-    return _gpt2_mlp(self, hidden_states, "none")
+@cache
+def gpt2_mlp(approximate: str, activation: Forward) -> Forward:
+    """The forward that replaces GPT-2's MLP; see `forward_of`."""
 
+    def forward(self, hidden_states):
+        if not untouched(self.act, (activation,)):
+            return self.unpatched_forward(hidden_states)
+        if untouched(self.c_fc, (conv1d_gelu,)):
+            hidden_states = self.c_fc(hidden_states, approximate)
+        else:
+            hidden_states = kw.gelu(self.c_fc(hidden_states), approximate)
+        return self.dropout(self.c_proj(hidden_states))
 
-def gpt2_gelu_tanh_mlp(self, hidden_states):
-    return _gpt2_mlp(self, hidden_states, "tanh")
-
-
-def _gpt2_mlp(self, hidden_states, approximate):
-    if takes(self.c_fc, conv1d_gelu):
-        hidden_states = self.c_fc(hidden_states, approximate)
-    else:
-        hidden_states = kw.gelu(self.c_fc(hidden_states), approximate)
-    return self.dropout(self.c_proj(hidden_states))
+    return forward
 
 
 def conv1d_gelu(self, x, approximate=None):
@@ -115,7 +119,7 @@ def conv1d_gelu(self, x, approximate=None):
 
 
 GPT2_ORDER = MLP(("c_fc",), gated=False, down="c_proj", act="act")
-GPT2 = {"gelu": gpt2_gelu_mlp, "gelu_tanh": gpt2_gelu_tanh_mlp}
+GPT2 = {"gelu": "none", "gelu_tanh": "tanh"}
 
 _FUSED = {"up": ("gate_up_proj",), "act": "activation_fn"}
 # transformers' class to the order of its children

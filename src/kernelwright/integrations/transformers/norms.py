@@ -15,9 +15,10 @@ from torch import nn
 
 import kernelwright as kw
 
+from .binding import constant
+from .remake import note
+
 Forward = Callable[..., Any]
-# forwards made by `rms_norm` to (attribute of the eps, function that returns the weight, offset)
-REMADE: dict[Forward, tuple[str, Any, float]] = {}
 
 
 def weight_of(module: nn.Module):
@@ -57,25 +58,20 @@ def rms_norm(eps: str, weight=weight_of, offset: float = 0.0, dtype=None) -> For
 
     def forward(self, *args, residual=None, **named):
         x, residual = _given(args, residual, named)
-        w, e = weight(self), getattr(self, eps)
+        w, e, plus = weight(self), constant(getattr(self, eps)), constant(offset)
         shape = x.shape[-1:] if w is None else w.shape
         if residual is not None:
             h = torch.promote_types(x.dtype, residual.dtype)
             if dtype is None or dtype(x.new_empty(0, dtype=h), w) == h:
-                return kw.add_rms_norm(x, residual, shape, w, e, offset=offset)
+                y, residual = kw.add_rms_norm(x, residual, shape, w, e, offset=plus)
+                note(y, residual, w, e, plus)
+                return y, residual
             residual = x = residual + x
-        y = _rms_norm(x, shape, w, e, offset, x.dtype if dtype is None else dtype(x, w))
+        y = _rms_norm(x, shape, w, e, plus, x.dtype if dtype is None else dtype(x, w))
+        note(y, x, w, e, plus)
         return y if residual is None else (y, residual)
 
-    REMADE[forward] = eps, weight, offset
     return forward
-
-
-def again(norm: nn.Module, x: torch.Tensor, formula: tuple[str, Any, float], rung: str | None):
-    """Recompute the result of a norm made by `rms_norm` for x."""
-    eps, weight, offset = formula
-    run = torch.ops.kernelwright.rms_norm
-    return run(x, weight(norm), getattr(norm, eps), offset, rung=rung)[0]
 
 
 def _rms_norm(x, shape, weight, eps, offset, dtype):
@@ -88,7 +84,7 @@ def _rms_norm(x, shape, weight, eps, offset, dtype):
 def cohere_norm(self, *args, residual=None, **named):
     """layer_norm without a bias, computed in float32 and rounded to the input's dtype."""
     x, residual = _given(args, residual, named)
-    weight, eps = self.weight, self.variance_epsilon
+    weight, eps = self.weight, constant(self.variance_epsilon)
     if residual is not None:
         return kw.add_layer_norm(x, residual, weight.shape, weight, None, eps)
     return _without_autocast(kw.layer_norm, x, weight.shape, weight, None, eps)
@@ -106,29 +102,33 @@ def nemotron_norm(self, *args, residual=None, **named):
     """layer_norm with 1 added to the weight; under autocast, all in autocast's dtype."""
     x, residual = _given(args, residual, named)
     shape, weight, bias = self.normalized_shape, self.weight + 1.0, self.bias
+    eps = constant(self.eps)
     if not torch.is_autocast_enabled():
         if residual is not None:
-            return kw.add_layer_norm(x, residual, shape, weight, bias, self.eps)
-        return kw.layer_norm(x, shape, weight, bias, self.eps)
+            return kw.add_layer_norm(x, residual, shape, weight, bias, eps)
+        return kw.layer_norm(x, shape, weight, bias, eps)
     h = x if residual is None else residual + x
     to = torch.get_autocast_dtype(x.device.type)
     weight, bias = weight.to(to), None if bias is None else bias.to(to)
-    y = _without_autocast(kw.layer_norm, h.to(to), shape, weight, bias, self.eps)
+    y = _without_autocast(kw.layer_norm, h.to(to), shape, weight, bias, eps)
     return y if residual is None else (y, h)
 
 
 def layer_norm(self, *args, residual=None, **named):
     x, residual = _given(args, residual, named)
+    given = self.normalized_shape, self.weight, self.bias, constant(self.eps)
     if residual is None:
-        return kw.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
-    return kw.add_layer_norm(x, residual, self.normalized_shape, self.weight, self.bias, self.eps)
+        return kw.layer_norm(x, *given)
+    return kw.add_layer_norm(x, residual, *given)
 
 
 def torch_rms_norm(self, *args, residual=None, **named):
     x, residual = _given(args, residual, named)
+    # nn.RMSNorm's eps is None by default
+    eps = self.eps if self.eps is None else constant(self.eps)
     if residual is None:
-        return kw.rms_norm(x, self.normalized_shape, self.weight, self.eps)
-    return kw.add_rms_norm(x, residual, self.normalized_shape, self.weight, self.eps)
+        return kw.rms_norm(x, self.normalized_shape, self.weight, eps)
+    return kw.add_rms_norm(x, residual, self.normalized_shape, self.weight, eps)
 
 
 llama_norm = rms_norm("variance_epsilon", dtype=wider)
@@ -158,7 +158,7 @@ NORMS: dict[str, tuple[str, Forward]] = {
     "olmo.OlmoLayerNorm": ("layer_norm", olmo_norm),
     "nemotron.NemotronLayerNorm1P": ("layer_norm", nemotron_norm),
 }
-FORWARDS = tuple(dict.fromkeys(forward for _, forward in NORMS.values()))
+FORWARDS = frozenset(forward for _, forward in NORMS.values())
 
 
 def _given(args, residual, named):

@@ -25,8 +25,9 @@ def activated_linear(inputs, weight, bias, activation: str, *how):
         inputs: one tensor, or gate and up.
         activation: its name in kw.
 
-    If the dtypes differ, the two operators are called. They are also called under torch.compile,
-    with checkpoint() around the activation: by default torch.compile saves a product's operands.
+    If the dtypes differ, the two operators are called, and also under torch.func: their derivatives
+    of any order and under vmap are right. They are also called under torch.compile, with
+    checkpoint() around the activation: by default torch.compile saves a product's operands.
     """
     device = weight.device.type
     if torch.is_autocast_enabled(device):
@@ -35,6 +36,7 @@ def activated_linear(inputs, weight, bias, activation: str, *how):
     activate = getattr(kw, activation)
     keeps = (
         torch.is_grad_enabled()
+        and not torch._C._are_functorch_transforms_active()
         and weight.requires_grad
         and all(t.dtype == weight.dtype for t in inputs)
     )
@@ -55,9 +57,10 @@ class _ActivatedLinear(torch.autograd.Function):
         return F.linear(getattr(kw, activation)(*inputs, *how), weight, bias)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, gy):
         weight, *inputs = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradients are differentiated again
+            return None, None, *_differentiable(ctx, gy, weight, inputs)
         forward, backward = ctx.rungs
         _, _, of_weight, of_bias, *of_inputs = ctx.needs_input_grad
         gweight = gbias = None
@@ -74,3 +77,17 @@ class _ActivatedLinear(torch.autograd.Function):
             found = run(gy @ weight, *inputs, *ctx.how, rung=backward or forward)
             ginputs = found if len(inputs) > 1 else [found]
         return None, None, gweight, gbias, *ginputs
+
+
+def _differentiable(ctx, gy, weight, inputs):
+    """The gradients of weight, bias and inputs, by operators that can be differentiated again."""
+    _, _, of_weight, of_bias, *of_inputs = ctx.needs_input_grad
+    hidden = getattr(kw, ctx.activation)(*inputs, *ctx.how)
+    gweight = gy.flatten(0, -2).t() @ hidden.flatten(0, -2) if of_weight else None
+    gbias = gy.flatten(0, -2).sum(0) if of_bias else None
+    ginputs: list[torch.Tensor | None] = [None] * len(inputs)
+    if any(of_inputs):
+        some = [t for t, want in zip(inputs, of_inputs, strict=True) if want]
+        found = iter(torch.autograd.grad(hidden, some, gy @ weight, create_graph=True))
+        ginputs = [next(found) if want else None for want in of_inputs]
+    return gweight, gbias, *ginputs

@@ -3,10 +3,15 @@
 The products that read a norm's result save it for the gradients of their weights. Recomputing it
 takes one pass over the norm's input, which is saved anyway. In a layer of Llama, the results of two
 norms are a seventh of what is saved per token.
+
+A norm notes in its result how it was computed: the tensors themselves, with their versions. The
+note stays with that tensor alone. A consumer that gets another tensor (from a hook, an adapter, a
+full backward hook) or one that was changed in place saves what it gets, as in PyTorch.
 """
 
 from __future__ import annotations
 
+import threading
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -14,50 +19,87 @@ import torch
 
 from kernelwright.dispatch import override
 
-from . import norms
-from .binding import takes
-
 _autograd = torch._C._autograd
+_NAME = "_kernelwright_norm"
 
 
-def remade(norm: torch.nn.Module, result: torch.Tensor, of: torch.Tensor) -> AbstractContextManager:
+class _Wanted(threading.local):
+    now = False
+
+
+_wanted = _Wanted()
+
+
+def noted(norm: torch.nn.Module, *args: torch.Tensor) -> Any:
+    """The norm's result, with a note how it was computed, for `remade`."""
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        return norm(*args)
+    _wanted.now = True
+    try:
+        return norm(*args)
+    finally:
+        _wanted.now = False
+
+
+def note(
+    result: torch.Tensor, of: torch.Tensor, weight: torch.Tensor | None, eps: float, offset: float
+) -> None:
+    """Note in the result of `kw.rms_norm` how to compute it again.
+
+    Args:
+        of: the input, or the sum that was normalized.
+    """
+    if not torch.compiler.is_compiling() and _wanted.now and result.requires_grad:
+        setattr(result, _NAME, (result._version, of, weight, eps, offset))
+
+
+def remade(norm: torch.nn.Module, result: torch.Tensor) -> AbstractContextManager:
     """Inside the block, operators that save `result` for their backward save how to recompute it.
 
-    Results are saved as usual if their dtype differs from that of `of`, if other hooks of saved
-    tensors are active (checkpointing recomputes them anyway), under torch.compile and torch.func,
-    and if FSDP shards the norm by itself: its weight is then not available in the backward of the
-    operators that read the result.
+    Results are saved as usual if they are not a norm's own result, unchanged; if their dtype
+    differs from the input's; if other hooks of saved tensors are active (checkpointing recomputes
+    them anyway); under torch.compile and torch.func; and if FSDP shards the norm by itself: its
+    weight is then not available in the backward of the operators that read the result.
     """
-    if torch.compiler.is_compiling():
-        return nullcontext()
-    formula = next((f for f in norms.REMADE if takes(norm, f)), None)
+    if torch.compiler.is_compiling() or type(result) is not torch.Tensor:
+        return _AS_USUAL
+    taken = vars(result).pop(_NAME, None)
+    if taken is None:
+        return _AS_USUAL
+    version, of, *formula = taken
     if (
-        formula is None
-        or not result.requires_grad
+        version != result._version
         or result.dtype != of.dtype
-        or type(result) is not torch.Tensor
         or type(norm).__name__.startswith("FSDP")
+        or torch._C._are_functorch_transforms_active()
         or not _autograd._saved_tensors_hooks_is_enabled()
         or _autograd._top_saved_tensors_default_hooks(False) is not None
     ):
-        return nullcontext()
-    made = _Made(result, of.detach(), norm, norms.REMADE[formula])
-    return torch.autograd.graph.saved_tensors_hooks(made.pack, _unpack)
+        return _AS_USUAL
+    recomputed = _Recomputed(result, of, *formula)
+    return torch.autograd.graph.saved_tensors_hooks(recomputed.pack, _unpack)
 
 
-class _Made:
+_AS_USUAL = nullcontext()
+
+
+class _Recomputed:
     """How to compute a norm's result, and the result itself between its first and last use."""
 
-    def __init__(self, result, of, norm, formula):
+    def __init__(self, result, of, weight, eps, offset):
         self.at, self.shape, self.dtype = result.data_ptr(), result.shape, result.dtype
-        self.of, self.norm, self.formula = of, norm, formula
+        self.version = result._version
+        # not the tensors themselves: `p.data = ...` changes what a parameter refers to
+        self.given = [t if t is None else t.detach() for t in (of, weight)]
+        self.versions = [t if t is None else t._version for t in self.given]
+        self.eps, self.offset = eps, offset
         self.rung = override("rms_norm")
         self.uses = self.left = 0
         self.result: torch.Tensor | None = None
 
     def pack(self, t: torch.Tensor) -> Any:
         same = t.dtype == self.dtype and t.numel() == self.shape.numel() and t.is_contiguous()
-        if not same or t.data_ptr() != self.at:
+        if not same or t.data_ptr() != self.at or t._version != self.version:
             return t
         self.uses += 1
         self.left = self.uses
@@ -67,17 +109,29 @@ class _Made:
         """The result. It is freed with its last use; the backward of a retained graph starts
         again."""
         if self.result is None:
+            self._check()
+            of, weight = self.given
+            run = torch.ops.kernelwright.rms_norm
             with torch.no_grad():
-                self.result = norms.again(self.norm, self.of, self.formula, self.rung)
-        found = self.result
+                self.result = run(of, weight, self.eps, self.offset, rung=self.rung)[0]
+        result = self.result
         self.left -= 1
         if self.left == 0:
             self.left, self.result = self.uses, None
-        return found
+        return result
+
+    def _check(self) -> None:
+        for name, t, version in zip(("input", "weight"), self.given, self.versions, strict=True):
+            if t is not None and t._version != version:
+                raise RuntimeError(
+                    f"{name}: of a norm, needed for gradient computation, has been modified by an "
+                    f"inplace operation: {list(t.shape)} is at version {t._version}; expected "
+                    f"version {version} instead"
+                )
 
 
 def _unpack(kept: Any) -> torch.Tensor:
     if isinstance(kept, torch.Tensor):
         return kept
-    made, shape = kept
-    return made.used().view(shape)
+    recomputed, shape = kept
+    return recomputed.used().view(shape)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterator
-from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +19,9 @@ from torch import nn
 
 import kernelwright as kw
 from kernelwright.dispatch import ladders
+from kernelwright.machine import random_state
 
+from .binding import bind, original
 from .code import essence
 from .logits import Logits
 
@@ -43,19 +44,18 @@ def refusal(module: nn.Module, new: Replacement) -> str:
     if new.rotates:
         key: Any = tuple((essence(own), kind) for own, _, kind in new.rotates)
     else:
-        among = (type(child) for child in module._modules.values())
-        own = essence(type(module).forward, type(module))
+        among = (type(None) if c is None else original(c) for c in module._modules.values())
+        own = essence(original(module).forward, original(module))
         key = new.what, own, tuple(new.forwards.items()), *among
     if key not in _seen:
         with (
-            torch.random.fork_rng(devices=()),
+            random_state.cpu_seed(0),
             torch.device("cpu"),
             torch.inference_mode(False),
             torch.enable_grad(),
             torch.autocast("cpu", enabled=False),
             kw.use({x.name: "native" for x in ladders()}),  # independent of the user's overrides
         ):
-            torch.manual_seed(0)
             _seen[key] = _tried(module, new)
     return _seen[key]
 
@@ -91,7 +91,7 @@ def _results(inputs: list[torch.Tensor], call: Call) -> list[torch.Tensor]:
 
 def _norm(module: nn.Module, new: Replacement) -> Iterator[Trial]:
     """The norm alone, and of a sum; some rows are as small as the square root of an eps."""
-    own, ours = type(module).forward, new.forwards[""]
+    own, ours = original(module).forward, new.forwards[""]
     stand_in = _stand_in(module, {})
     for name, parameter in module._parameters.items():
         stand_in._parameters[name] = None if parameter is None else nn.Parameter(_random(WIDE))
@@ -167,7 +167,7 @@ def _mlp(module: nn.Module, new: Replacement) -> Iterator[Trial]:
     x = _input(2, 3, WIDE)
     given = [x, *(p for c in children.values() for p in c.parameters())]
     ours = _bound(replaced, new)
-    yield given, lambda: type(module).forward(stand_in, x), lambda: ours(x)
+    yield given, lambda: original(module).forward(stand_in, x), lambda: ours(x)
 
 
 def _experts(module: nn.Module, new: Replacement) -> Iterator[Trial]:
@@ -184,7 +184,7 @@ def _experts(module: nn.Module, new: Replacement) -> Iterator[Trial]:
     x, weights = _input(5, WIDE, times=5.0), _input(5, 2)
     indices = torch.tensor([[0, 3], [1, 0], [3, 1], [0, 1], [1, 3]])
     given = [x, weights, *stand_in.parameters()]
-    own = inspect.unwrap(type(module).forward)  # in transformers, a choice of implementations
+    own = inspect.unwrap(original(module).forward)  # in transformers, a choice of implementations
     ours = new.forwards[""]
     yield (
         given,
@@ -203,14 +203,14 @@ def _layer(module: nn.Module, new: Replacement) -> Iterator[Trial]:
     for name, value in module._buffers.items():
         stand_in._buffers[name] = None if value is None else torch.tensor(0.7)
     x = _input(2, 3, WIDE)
-    names = inspect.signature(type(module).forward).parameters
+    names = inspect.signature(original(module).forward).parameters
     tables = (_random(2, 3, WIDE), _random(2, 3, WIDE))
     given = {"attention_mask": _random(2, 3, WIDE), "position_embeddings": tables}
     given |= {"cu_seqlens": _random(2, 3, WIDE), "per_layer_input": _random(2, 3, WIDE)}
     given = {name: value for name, value in given.items() if name in names}
     if "crossattention" in children:
         given["encoder_hidden_states"] = _random(2, 3, WIDE)
-    own, ours = (f.__get__(stand_in) for f in (type(module).forward, new.forwards[""]))
+    own, ours = (f.__get__(stand_in) for f in (original(module).forward, new.forwards[""]))
     yield [x], lambda: own(x, **given), lambda: ours(x, **given)
 
 
@@ -228,7 +228,7 @@ def _loss(module: nn.Module, new: Replacement) -> Iterator[Trial]:
         x.config, x.vocab_size, x.training = config, DEEP, True
     labels = torch.randint(DEEP, (2, 5))
     labels[0, :2] = -100
-    own, ours = type(module).forward.__get__(stand_in), _bound(replaced, new)
+    own, ours = original(module).forward.__get__(stand_in), _bound(replaced, new)
 
     def without_logits():
         with Logits.never_computed():
@@ -288,7 +288,7 @@ class _Child(nn.Module):
 
 def _stand_in(module: nn.Module, children: dict[str, nn.Module]) -> nn.Module:
     """A module of the same class and attributes, with other children and no parameters."""
-    made = object.__new__(type(module))  # FSDP's classes would create the original class
+    made = object.__new__(original(module))  # FSDP's classes would create the original class
     nn.Module.__init__(made)
     made.__dict__ |= {k: v for k, v in vars(module).items() if k not in vars(made) | {"forward": 0}}
     # separate copies, so that a forward bound to one is not bound to another
@@ -299,8 +299,7 @@ def _stand_in(module: nn.Module, children: dict[str, nn.Module]) -> nn.Module:
 def _bound(stand_in: nn.Module, new: Replacement) -> Call:
     """The stand-in's forward once the replacement is bound to it."""
     for name, forward in new.forwards.items():
-        child = stand_in.get_submodule(name)
-        child.forward = MethodType(forward, child)
+        bind(stand_in.get_submodule(name), forward)
     return stand_in.forward
 
 

@@ -81,7 +81,10 @@ class _Scores:
         if not math.isclose(factor, 1.0):
             hidden, bias = hidden * factor, None if bias is None else bias * factor
         wants = "entropy" in outputs, "is_top1" in outputs
-        scores, entropy, top = _TokenScores.apply(hidden, weight, bias, targets, cap, *wants)
+        run = _TokenScores.apply
+        if torch._C._are_functorch_transforms_active():  # derivatives of any order, and vmap
+            run = _of_all_logits
+        scores, entropy, top = run(hidden, weight, bias, targets, cap, *wants)
         return scores, entropy, None, None, top
 
 
@@ -106,10 +109,11 @@ class _TokenScores(torch.autograd.Function):
         return scores, entropy, top
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, gscores, gentropy, _):
         x, weight, bias, target = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:3]
+        if torch.is_grad_enabled():  # the gradients are differentiated again
+            return *_differentiable(ctx, gscores, gentropy), None, None, None, None
         if gentropy is not None:
             return *_of_all(ctx, gscores, gentropy), None, None, None, None
         if gscores is None:
@@ -123,6 +127,23 @@ class _TokenScores(torch.autograd.Function):
         )  # fmt: skip
         gradients = (t if want else None for t, want in zip(found, wanted, strict=True))
         return *gradients, None, None, None, None
+
+
+def _of_all_logits(x, weight, bias, target, cap, of_entropy, of_top):
+    return _scores(F.linear(x, weight, bias), target, cap, of_entropy, of_top)
+
+
+def _differentiable(ctx, gscores, gentropy):
+    """The gradients of x, weight and bias, by operators that can be differentiated again."""
+    *given, target = ctx.saved_tensors
+    scores, entropy, _ = _of_all_logits(*given, target, ctx.cap, gentropy is not None, False)
+    results = [(y, g) for y, g in ((scores, gscores), (entropy, gentropy)) if g is not None]
+    of = [t for t, want in zip(given, ctx.needs_input_grad, strict=False) if want]
+    if not results:
+        return (None,) * 3
+    of_scores, incoming = zip(*results, strict=True)
+    found = iter(torch.autograd.grad(of_scores, of, incoming, create_graph=True))
+    return tuple(next(found) if want else None for want in ctx.needs_input_grad[:3])
 
 
 def _scores(logits, target, cap, of_entropy, of_top):

@@ -37,7 +37,7 @@ import torch
 
 import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import Case, Ladder
-from kernelwright.machine import clock, facts, here
+from kernelwright.machine import clock, facts, here, random_state
 from kernelwright.workbench.records.records import Record
 
 from .bottleneck import launch_us
@@ -47,6 +47,7 @@ from .result import BenchResult, Guest, Skipped
 from .workload import chosen, unfit
 
 
+@random_state.preserved()
 def bench(
     ladders: Iterable[Ladder],
     *,

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import kernelwright as kw
-from kernelwright.machine import clock, here, slug
+from kernelwright.machine import clock, here, random_state, slug
 from kernelwright.ops.elementwise.gelu import torch_rungs
 from kernelwright.ops.elementwise.glu.torch_rungs import native_swiglu, native_swiglu_backward
 from kernelwright.toolchain import inductor
@@ -248,6 +248,7 @@ def rows(device: torch.device | None = None) -> list[Row]:
     return [Row(w.example, w.name, w.work(*given)) for w in _ways()]
 
 
+@random_state.preserved()
 def measure(device: torch.device, rule: clock.StoppingRule | None = None) -> list[Row]:
     """The counts, with this machine's measurements: kernels in the profiler, time with cold
     operands."""

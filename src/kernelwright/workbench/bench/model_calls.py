@@ -23,7 +23,7 @@ import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImpor
 from kernelwright.contract import Ladder, TensorSpec
 from kernelwright.contract.eligibility import kind
 from kernelwright.dispatch import device_of, specs_of
-from kernelwright.machine.facts import index_of
+from kernelwright.machine import random_state
 from kernelwright.ops.introspect import reached
 from kernelwright.workbench.verify.candidate import copy_of, map_tensors, tensors
 
@@ -94,8 +94,7 @@ def _summed(out: Any) -> torch.Tensor | None:
 def _restoring_state(model: nn.Module) -> Generator[None]:
     """Restore random states and buffers, such as running means, after the block."""
     buffers = [(b, b.clone()) for b in model.buffers()]
-    held = {t.device for t in (*model.parameters(), *model.buffers()) if t.is_cuda}
-    with torch.random.fork_rng(devices=sorted({index_of(d) for d in held})):
+    with random_state.preserved():
         yield
     with torch.no_grad():
         for b, before in buffers:

@@ -23,7 +23,7 @@ from kernelwright.contract import Case, Config, Ladder, Plan, Rung
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, launcher, plan_of, specs_of, unsupported
 from kernelwright.dispatch.selection import Choice, config_for, select
-from kernelwright.machine import clock, gpu_of, here, stats
+from kernelwright.machine import clock, gpu_of, here, random_state, stats
 from kernelwright.support.errors import GOOD, INCONCLUSIVE, WRONG
 from kernelwright.workbench import listing
 from kernelwright.workbench.verify.candidate import (
@@ -177,6 +177,7 @@ class RegretResult:
         }
 
 
+@random_state.preserved()
 def regret(
     ladders: Iterable[Ladder],
     *,

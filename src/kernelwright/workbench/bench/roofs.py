@@ -29,7 +29,7 @@ from kernelwright.contract import (
     i64,
 )
 from kernelwright.contract.arithmetic import cdiv
-from kernelwright.machine import clock, gpu_of, last_level_cache, slug
+from kernelwright.machine import clock, gpu_of, last_level_cache, random_state, slug
 from kernelwright.machine.stats import median
 from kernelwright.workbench.records.records import Record
 
@@ -199,6 +199,7 @@ _CPU: dict[str, dict[str, Callable[[list[torch.Tensor], list[torch.Tensor]], Any
 # the machine's table of roofs
 
 
+@random_state.preserved()
 def measure_roofs(
     device: torch.device,
     run: str,

@@ -22,7 +22,7 @@ from kernelwright.contract import Case, Config, Ladder, Rung
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import data, entry_of, launcher, source_hash, specs_of, unsupported
 from kernelwright.dispatch.selection import config_for
-from kernelwright.machine import clock, gpu_of, here, stats
+from kernelwright.machine import clock, gpu_of, here, random_state, stats
 from kernelwright.support.errors import INCONCLUSIVE, UserError
 from kernelwright.workbench.verify.candidate import all_results, copy_of, expected, map_tensors
 from kernelwright.workbench.verify.large_tensors import right
@@ -97,6 +97,7 @@ class NoGpu(UserError, RuntimeError):
     exit_code = INCONCLUSIVE
 
 
+@random_state.preserved()
 def tune(
     ladder: Ladder,
     *,

@@ -35,7 +35,7 @@ from kernelwright.dispatch import (
     specs_of,
 )
 from kernelwright.dispatch.selection import config_for, model_tables, rejected
-from kernelwright.machine import clock, gpu_of, here, stats
+from kernelwright.machine import clock, gpu_of, here, random_state, stats
 from kernelwright.support import cache
 from kernelwright.support.errors import UserError
 from kernelwright.workbench.verify.candidate import (
@@ -166,7 +166,8 @@ def tune(
     calls = [c for c in recorded(model, example_inputs) if c.device.type == "cuda"]
     if not calls:
         raise ValueError("model: calls no operator of ours on a GPU; use kw.patch(model) first")
-    lines, tables = tuned(calls, start + seconds, progress)
+    with random_state.preserved():
+        lines, tables = tuned(calls, start + seconds, progress)
     return Tuning(tuple(lines), tuple(tables), time.monotonic() - start)
 
 

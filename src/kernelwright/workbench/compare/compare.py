@@ -22,7 +22,7 @@ from typing import Any
 from kernelwright.contract import Case, Ladder, Operator
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, ladder, specs_of
-from kernelwright.machine import clock, here, stats
+from kernelwright.machine import clock, here, random_state, stats
 from kernelwright.support import errors
 from kernelwright.workbench.bench.bench import stopping_rule
 from kernelwright.workbench.bench.workload import chosen, sets_of, unfit
@@ -130,6 +130,7 @@ class Compared:
         }
 
 
+@random_state.preserved()
 def compare(
     sides: Iterable[tuple[Side, Side]],
     *,

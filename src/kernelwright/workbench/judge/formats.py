@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from kernelwright.contract import Case, Cost, Operator, TensorSpec
+from kernelwright.machine import random_state
 from kernelwright.support.errors import UsageError
 from kernelwright.workbench.verify.candidate import is_tensor, map_tensors
 
@@ -65,7 +66,7 @@ def kernelbench(module: ModuleType, path: Path) -> Problem:
     init = getattr(module, "get_init_inputs", list)
 
     def make(case: Case, device: str) -> list[Any]:
-        with torch.random.fork_rng(devices=[]), on_cpu(device):
+        with random_state.preserved(), on_cpu(device):
             torch.manual_seed(case.seed % SEEDS)
             made = module.get_inputs()
         return [t.to(device) if is_tensor(t) else t for t in made]
@@ -75,7 +76,7 @@ def kernelbench(module: ModuleType, path: Path) -> Problem:
         floating = (t.dtype for t in given if t.is_floating_point())
         dtype, device = next(floating, torch.float32), str(given[0].device)
         if (dtype, device) not in models:
-            with torch.random.fork_rng(devices=[]), on_cpu(device):
+            with random_state.preserved(), on_cpu(device):
                 torch.manual_seed(0)
                 model = module.Model(*init())
             models[dtype, device] = model.to(device=device, dtype=dtype)
@@ -99,7 +100,7 @@ def gpu_mode(module: ModuleType, path: Path, task: Path) -> Problem:
         said = dict(known[case.id])
         if "seed" in said:
             said["seed"] = (int(said["seed"]) + case.seed) % SEEDS
-        with on_cpu(device):
+        with random_state.preserved(), on_cpu(device):
             data = module.generate_input(**said)
         listed = list(data) if isinstance(data, (tuple, list)) else [data]
         return [t.to(device) if is_tensor(t) else t for t in listed]
@@ -110,7 +111,7 @@ def gpu_mode(module: ModuleType, path: Path, task: Path) -> Problem:
 
     cases: list[Case] = []
     said = tests_of(task)
-    with on_cpu("cpu"):
+    with random_state.preserved(), on_cpu("cpu"):
         shown = module.generate_input(**said[0][1])
     single = not isinstance(shown, (tuple, list))
     dtype = next(t.dtype for t in ([shown] if single else shown) if is_tensor(t))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.contract import Case, Ladder
+from kernelwright.machine import random_state
 from kernelwright.support.errors import UsageError
 
 from .cases import with_larger_cases
@@ -27,6 +28,7 @@ from .target import Target, command, launchable
 from .verdict import Verdict
 
 
+@random_state.preserved()
 def judge(
     target: str,
     what: str | Path | Ladder | Subject,

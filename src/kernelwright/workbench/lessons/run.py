@@ -10,6 +10,7 @@ from typing import Protocol, cast
 
 import torch
 
+from kernelwright.machine import random_state
 from kernelwright.workbench.report import strips
 
 from .lesson import CELL, Lesson, Question, Text
@@ -40,6 +41,7 @@ class Run:
     here: tuple[Table, ...] = ()
 
 
+@random_state.preserved()
 def run(lesson: Lesson, timed: bool = True) -> Run:
     """Run a lesson.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from kernelwright.machine import random_state
 from kernelwright.support import durable
 from kernelwright.train import picture
 
@@ -38,6 +39,7 @@ class Profile:
     files: tuple[Path, ...]
 
 
+@random_state.preserved()
 def profile(work: Workload, device: torch.device, folder: Path) -> Profile:
     """Profile a workload, and write its trace, flame graph and memory to a folder.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kernelwright.machine import clock, stats
+from kernelwright.machine import clock, random_state, stats
 from kernelwright.machine.clock import Candidate
 from kernelwright.ops.introspect import use
 from kernelwright.support.errors import UsageError
@@ -42,6 +42,7 @@ def parsed(text: str) -> tuple[str, str]:
     return operator, rung
 
 
+@random_state.preserved()
 def measure(make: Callable[[], Workload], operator: str, rung: str, device: torch.device) -> Swap:
     """Time steps with and without a rung, alternately.
 

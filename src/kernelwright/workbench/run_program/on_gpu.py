@@ -16,7 +16,7 @@ from functools import cache as once
 from pathlib import Path
 
 from kernelwright.emulator import compiler
-from kernelwright.emulator.program import bindings, build, libraries, sources
+from kernelwright.emulator.program import bindings, build, libraries, project, sources
 from kernelwright.emulator.program.tokens import tokens
 from kernelwright.support import cache
 from kernelwright.support.errors import CompileError, ToolchainError
@@ -112,7 +112,8 @@ def built(source: Path, arch: str) -> Path:
     files = sources.own(source)
     build.require_main(source)
     texts = [part for path, text in files.items() for part in (str(path), build._bytes(text))]
-    others = [part for p in sources.beside(source) for part in (str(p), p.read_bytes())]
+    units = sources.beside(source)
+    others = [part for p in units for part in (str(p), build._bytes(project.text_if_there(p)))]
     entry = cache.key([*texts, *others, *map(str, _helpers()), arch, *_version(nvcc())])
 
     def compile_(work: Path) -> cache.Files:
@@ -133,7 +134,7 @@ def _link(work: Path, source: Path, files: dict[Path, str], arch: str) -> Path:
     out = work / _PROGRAM
     units, left = [_unit(work, source, files[source])], list(sources.beside(source))
     while True:
-        folders = (source.parent, *sources.folders(source), headers)
+        folders = (source.parent, *project.folders(source), headers)
         options = ["-O2", "-std=c++17", f"-arch={arch}", "-w", *(f"-I{p}" for p in folders)]
         if len(units) > 1:
             options.append("-rdc=true")  # kernels and device variables of several files

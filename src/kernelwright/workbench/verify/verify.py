@@ -32,6 +32,7 @@ from kernelwright.dispatch import (
     specs_of,
     unsupported,
 )
+from kernelwright.machine import random_state
 from kernelwright.support import cache
 from kernelwright.support.errors import GOOD, INCONCLUSIVE, WRONG
 from kernelwright.toolchain import availability, redzones
@@ -135,6 +136,7 @@ class VerifyResult:
         return [r for row in self.rows if (r := row.record(machine, run))]
 
 
+@random_state.preserved()
 def verify(
     selection: Iterable[str] = (), *, on_result: Callable[[Row], None] | None = None
 ) -> VerifyResult:

@@ -56,6 +56,8 @@ def norm_fwd_loop(
     if CENTER:
         count = tl.maximum((n_cols - lane + BLOCK - 1) // BLOCK, 0).to(tl.float32)
         of_row = tl.sum(mean * count) / n_cols
+        # the rounding error of this mean: all that is left of a row of equal elements
+        of_row += tl.sum((mean - of_row) * count) / n_cols
         squares += count * (mean - of_row) * (mean - of_row)
         tl.store(mean_ptr + row, of_row)
     rstd = tl.rsqrt(tl.sum(squares) / n_cols + eps)

@@ -48,8 +48,11 @@ def norm_fwd_row(
         w, b = parameters(w_ptr, b_ptr, col, in_row, WEIGHT, BIAS)
     if CENTER:
         mean = tl.sum(x, axis=1, keep_dims=True) / n_cols
-        tl.store(mean_ptr + first + row, mean, mask=live)
         x = tl.where(in_row, x - mean, 0.0)
+        # the rounding error of the mean, all that is left of a row of equal elements
+        rest = tl.sum(x, axis=1, keep_dims=True) / n_cols
+        tl.store(mean_ptr + first + row, mean + rest, mask=live)
+        x = tl.where(in_row, x - rest, 0.0)
     rstd = tl.rsqrt(tl.sum(x * x, axis=1, keep_dims=True) / n_cols + eps)
     tl.store(rstd_ptr + first + row, rstd, mask=live)
     if not EARLY:  # too many parameters to hold them in registers until then

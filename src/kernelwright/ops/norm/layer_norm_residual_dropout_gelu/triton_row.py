@@ -38,6 +38,10 @@ def chain_fwd_row(
     r = tl.load(r_ptr + row * r_stride + col, mask=inside, other=0.0).to(tl.float32)
     mean = tl.sum(x, axis=1, keep_dims=True) / n_cols
     x = tl.where(col < n_cols, x - mean, 0.0)
+    # the rounding error of the mean, all that is left of a row of equal elements
+    rest = tl.sum(x, axis=1, keep_dims=True) / n_cols
+    mean += rest
+    x = tl.where(col < n_cols, x - rest, 0.0)
     rstd = tl.rsqrt(tl.sum(x * x, axis=1, keep_dims=True) / n_cols + eps)
     tl.store(mean_ptr + row, mean, mask=row < n_rows)
     tl.store(rstd_ptr + row, rstd, mask=row < n_rows)
