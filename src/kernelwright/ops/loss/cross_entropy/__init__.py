@@ -149,8 +149,8 @@ def cross_entropy(
         weight: a weight for each class, shape (C,). A mean is divided by the sum of the targets'
             weights; for class probabilities, by the number of tokens.
         size_average, reduce: deprecated; if one is given, it replaces `reduction`.
-        ignore_index: targets of this value are ignored and have no gradient. Probabilities
-            have no such value.
+        ignore_index: targets of this value are ignored and have no gradient. With probabilities it
+            must be negative, because it would name a class.
         reduction: "mean" over the targets that are not ignored (NaN where there is none), "sum",
             or "none".
         label_smoothing: share of the target that is spread over all classes.
@@ -171,6 +171,7 @@ def cross_entropy(
     if size_average is not None or reduce is not None:
         reduction = _options.legacy_reduction(size_average, reduce, reduction)
     if isinstance(target, torch.Tensor) and target.is_floating_point():
+        _options.no_ignored_class(ignore_index)
         return probabilities.cross_entropy(
             input, target, weight, reduction, label_smoothing, z_loss, softcap, dtype
         )
