@@ -161,6 +161,8 @@ def _over_group(t, heads: int):
 def inputs(c: Case, device: str):
     _, h, d = c.shape
     lengths, hk = c.param("lengths"), c.param("hk", h)
+    if h % hk:
+        raise ValueError(f"hk: {hk} heads of keys do not divide {h} heads of queries")
     keys = c.param("keys", lengths)
     total = sum(keys)
     softcap = c.param("softcap", 0.0)
@@ -171,7 +173,7 @@ def inputs(c: Case, device: str):
     k, v = (_like_keys(c, name, (total, hk, d), device) for name in ("k", "v"))
     slopes = heads("slopes")
     return {
-        "q": tensor(c, "q", device),
+        "q": tensor(c, "q", device, shape=(sum(lengths), h, d)),
         "k": k,
         "v": v,
         "cu_q": _ends(lengths, device),
