@@ -51,7 +51,7 @@ def _gated(a, b):
 
 def _experts(x, gate_up, down):
     gate, up = torch.einsum("th,efh->tef", x, gate_up).chunk(2, -1)
-    each = torch.einsum("tef,ehf->teh", F.silu(gate) * up, down)
+    each = torch.einsum("tef,eof->teo", F.silu(gate) * up, down)
     weights = torch.zeros(5, 2, dtype=x.dtype, device=x.device).scatter(1, EXPERTS, WEIGHTS)
     return (weights.unsqueeze(-1) * each).sum(1)
 
