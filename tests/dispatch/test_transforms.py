@@ -11,6 +11,7 @@ from support.transforms import (
     EAGER,
     FUNCTIONS,
     OPERANDS,
+    named,
     ours,
     pytorchs,
     refusal,
@@ -28,7 +29,7 @@ def check(name, transform, operand, compiled):
         want = pytorchs(public, transform, tensors)
     except Exception:  # noqa: BLE001
         pytest.skip("PyTorch does not support it either")
-    refused = refusal(name, f"compiled {transform}" if compiled else transform)
+    refused = refusal(name, named(transform, compiled))
     if refused is not None:
         with pytest.raises(Exception, match=refused.error):
             ours(public, transform, tensors, compiled)

@@ -51,7 +51,7 @@ def _gated(a, b):
 
 def _experts(x, gate_up, down):
     gate, up = torch.einsum("th,efh->tef", x, gate_up).chunk(2, -1)
-    each = torch.einsum("tef,ehf->teh", F.silu(gate) * up, down)
+    each = torch.einsum("tef,eof->teo", F.silu(gate) * up, down)
     weights = torch.zeros(5, 2, dtype=x.dtype, device=x.device).scatter(1, EXPERTS, WEIGHTS)
     return (weights.unsqueeze(-1) * each).sum(1)
 
@@ -207,8 +207,8 @@ AGAIN: dict[str, Callable[..., object]] = {
     "torch.autograd.functional": _again_functional,
 }
 #: Compiled, these show that one graph serves the forward and the backward.
-COMPILED = {"forward and backward": _plain, **TRANSFORMS}
-EAGER = {**COMPILED, **AGAIN}
+COMPILED = {"forward and backward": _plain, "export": _plain, **TRANSFORMS}
+EAGER = {"forward and backward": _plain, **TRANSFORMS, **AGAIN}
 
 
 def _with(value: float) -> Callable[[Tensors], Tensors]:
@@ -225,6 +225,12 @@ def _with(value: float) -> Callable[[Tensors], Tensors]:
 #: Operands by kind: from a public function, its tensors in float64.
 OPERANDS: dict[str, Callable[[Public], Tensors]] = {
     "sample": lambda p: tuple(p.tensors((1, 2, 5), torch.float64)),
+    "strided": lambda p: tuple(
+        torch.stack((t, t), -1)[..., 0] for t in p.tensors((1, 2, 5), torch.float64)
+    ),
+    "expanded": lambda p: tuple(
+        t[..., :1].expand(t.shape) for t in p.tensors((1, 2, 5), torch.float64)
+    ),
     "empty": lambda p: tuple(p.tensors((0, 2, 5), torch.float64)),
     "0-d": lambda p: tuple(p.tensors((), torch.float64)),
     "NaN": lambda p: _with(float("nan"))(tuple(p.tensors((1, 2, 5), torch.float64))),
@@ -278,28 +284,46 @@ def refusal(name: str, transform: str) -> Refused | None:
     return next((r for r in REFUSED if r.holds(name, transform)), None)
 
 
+class _Module(torch.nn.Module):
+    def __init__(self, call: Call):
+        super().__init__()
+        self.call = call
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        return self.call(*tensors)
+
+
+def named(transform: str, compiled: bool) -> str:
+    return f"compiled {transform}" if compiled and transform != "export" else transform
+
+
 def ours(public: Public, transform: str, tensors: Tensors, compiled: bool) -> object:
-    run = (COMPILED if compiled else EAGER)[transform]
-    leaves = [t.clone().requires_grad_(transform == "forward and backward") for t in tensors]
+    leaves = _leaves(transform, tensors)
     if not compiled:
-        return run(public.kw, *leaves)
+        return EAGER[transform](public.kw, *leaves)
     torch.manual_seed(3)
     call = lambda *t: public.ours(*t, *public.rest)  # noqa: E731
+    if transform == "export":
+        call = torch.export.export(_Module(call), leaves).module()
+        torch.manual_seed(3)
+        return _plain(call, *leaves)
     if transform == "forward and backward":
-        graph = fullgraph(call)
-        return _plain(graph, *leaves)
-    return fullgraph(lambda *t: run(call, *t))(*leaves)
+        return _plain(fullgraph(call), *leaves)
+    return fullgraph(lambda *t: COMPILED[transform](call, *t))(*leaves)
 
 
 def pytorchs(public: Public, transform: str, tensors: Tensors) -> object:
-    run = EAGER[transform]
-    leaves = [t.clone().requires_grad_(transform == "forward and backward") for t in tensors]
-    return run(public.pytorch, *leaves)
+    return {**COMPILED, **AGAIN}[transform](public.pytorch, *_leaves(transform, tensors))
+
+
+def _leaves(transform: str, tensors: Tensors) -> Tensors:
+    recorded = transform in ("forward and backward", "export")
+    return tuple(t.detach().requires_grad_(recorded) for t in tensors)
 
 
 def table() -> str:
     """The list and the table of docs/pytorch.md."""
-    transforms = [*EAGER, *(f"compiled {t}" for t in COMPILED)]
+    transforms = [*EAGER, *(named(t, compiled=True) for t in COMPILED)]
     lines = [f"Right for every function: {', '.join(t for t in transforms if not _refused(t))}."]
     lines += ["", "| Function | Refused under | Instead |", "| --- | --- | --- |"]
     for r in REFUSED:
