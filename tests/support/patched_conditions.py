@@ -29,7 +29,6 @@ FAMILIES = (
 )  # fmt: skip
 DENSE = tuple(family for family in FAMILIES if family not in ("GPT-OSS", "Mixtral"))
 EXACT, ROUNDED, BF16 = 1e-8, 1e-5, 0.1  # the largest difference, of the largest element
-CHUNKED = "differentiated twice"  # part of the message of the loss that is refused
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def gradients(model):
 def parts(model):
     """{kind: modules of that kind in the decoder}."""
     kinds = {"norm": [], "activation": [], "linear": [], "block": [], "layer": []}
-    for name, module in model.named_modules():
+    for module in model.modules():
         cls = type(module).__name__
         if "Norm" in cls:
             kinds["norm"].append(module)
@@ -427,9 +426,9 @@ def adapted(model, dora):
     model.requires_grad_(False)
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            if isinstance(child, (nn.Linear, Conv1D)) and not isinstance(module, LoRA):
-                if name != "lm_head":
-                    setattr(module, name, LoRA(child, dora))
+            linear = isinstance(child, (nn.Linear, Conv1D)) and not isinstance(module, LoRA)
+            if linear and name != "lm_head":
+                setattr(module, name, LoRA(child, dora))
 
 
 @condition("LoRA around linear layers, before `patch`")
@@ -803,9 +802,11 @@ def differences(name: str, family: str) -> list[str]:
     wrong = [f"{n}: only in one" for n in want.keys() ^ found.keys()]
     for key in want.keys() & found.keys():
         a, b = want[key], found[key]
-        if a.shape != b.shape or a.dtype != b.dtype:
+        # a fused loss is returned in float32, as transformers asks of logits
+        within = max(of.within, ROUNDED) if "loss" in key else of.within
+        if a.shape != b.shape or (a.dtype != b.dtype and "loss" not in key):
             wrong.append(f"{key}: {b.shape}, {b.dtype}; unpatched {a.shape}, {a.dtype}")
-        elif (off := distance(a, b)) > of.within:
+        elif (off := distance(a, b)) > within:
             wrong.append(f"{key}: off by {off:.2g}")
     return wrong
 
@@ -824,7 +825,7 @@ def attempt(of: Condition, family: str, patch):
     try:
         with exact:
             return of.run(model, patch)
-    except (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError) as e:
+    except (RuntimeError, TypeError, ValueError, AttributeError, AssertionError) as e:
         return e
 
 
@@ -835,13 +836,14 @@ def _eager_experts(model):
 
 
 def quietly(model):
-    """`kw.patch`; whether it was not patched already. It tries replacements in float32."""
+    """`kw.patch`, which tries replacements in float32."""
     active = torch._C._len_torch_function_stack() > 0
     outside = torch.overrides._pop_mode_temporarily() if active else contextlib.nullcontext()
     with contextlib.redirect_stdout(io.StringIO()), outside:
         report = kw.patch(model)
-    left = {x.module for x in report.lines if not x.by} - {"GPT2Attention"}
-    assert not left or any(isinstance(m, LoRA) for m in model.modules()), report
+    left = [x.module for x in report.lines if not x.by and x.module != "GPT2Attention"]
+    adapters = any(parametrize.is_parametrized(m) or isinstance(m, LoRA) for m in model.modules())
+    assert adapters or not left, report  # otherwise nothing is compared
     return True
 
 

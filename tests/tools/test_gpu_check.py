@@ -50,8 +50,17 @@ def test_counts_and_names_are_recorded(monkeypatch, tmp_path, capsys):
     assert (run.commit, run.scope, run.passed, run.failed) == ("1a2b", suite.CHECK, 15, 1)
     assert run.failures == ("functions: gelu",)
     gpu_check.shown(outcomes, 7)
-    out = capsys.readouterr().out
-    assert "FAILED functions: gelu, turn 2 - AssertionError: no" in out and "seed 7" in out
+    assert "seed 7" in capsys.readouterr().out
+
+
+def test_failures_are_printed_when_a_part_ends(monkeypatch, capsys):
+    failures = {"commands: a": "exit code 3"}
+    monkeypatch.setattr(
+        gpu_check, "commands", lambda: gpu_check.Outcome("commands", 1, 0, 0, failures)
+    )
+    (outcome,) = gpu_check.run_parts(["commands"], 0, 0.0, None)
+    assert outcome.failures == failures
+    assert "FAILED commands: a - exit code 3" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(here().type == "cuda", reason="what a CPU does")

@@ -377,6 +377,7 @@ class _Names:
     fixed: list[str]
     needed: list[str]
     optional: bool
+    absent: list[str]
     constant: list[tuple[int, str]]
     grads: str
     wanted: str
@@ -408,6 +409,7 @@ class _Names:
             fixed,
             [n for n, kind in incoming.items() if kind == "Tensor"] if optional else [],
             optional,
+            [n for n, kind in incoming.items() if kind == "Tensor?"],
             [(i, a.name) for i, (a, gives) in enumerate(zip(op.args, given, strict=True))
              if a.is_tensor and not gives],
             ", ".join(grads),
@@ -444,10 +446,16 @@ class _Names:
 
     @property
     def zeros(self) -> str:
-        return "; ".join(
+        """Zeros for missing gradients, and None for those of results that are absent, whose shape
+        is (0,): a tracer passes a gradient for each result."""
+        needed = [
             f"{n} = zeros(*ctx.needed[{i}]) if {n} is None else {n}"
             for i, n in enumerate(self.needed)
-        )
+        ]
+        absent = [
+            f"{n} = None if {n} is not None and {n}.shape == (0,) else {n}" for n in self.absent
+        ]
+        return "; ".join(needed + absent)
 
 
 def _refusal(op: Operator, constant: list[tuple[int, str]]) -> Callable:

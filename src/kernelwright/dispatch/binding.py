@@ -89,12 +89,11 @@ def bind(
             name, in plain PyTorch over the others, so that double backward includes the dependence.
         differentiable: what forward mode and double backward differentiate, whichever rung is
             dispatched otherwise: a PyTorch rung of the forward and of the backward (`native` if
-            there is no such rung), or plain PyTorch of the forward's arguments.
+            there is no such rung), or plain PyTorch of the forward's arguments, beside `manual` of
+            the backward.
     """
-    twice = None
-    if backward is not None:
-        assert isinstance(differentiable, str), "a function is the formula of the forward alone"
-        twice = autograd.formula_of(backward, statistics, differentiable)
+    rung = differentiable if isinstance(differentiable, str) else "manual"
+    twice = autograd.formula_of(backward, statistics, rung) if backward else None
     how = _How(
         gradient, rule, formula, vmap, same_gradient or {}, alone or {}, differentiable, twice
     )

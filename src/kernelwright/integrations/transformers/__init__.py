@@ -70,7 +70,8 @@ def patch(model: nn.Module) -> Report:
     """Replace parts of a transformers model by Kernelwright's operators.
 
     The forwards of this model's norms, attentions (for rope), MLPs, decoder layers and loss are
-    replaced on the instance; other models, the classes, parameters and state_dict are not changed.
+    replaced, by subclasses of the same names; other models, parameters and state_dict are not
+    changed.
     Patching a patched model has no effect. In training with labels, `output.logits` is None: see
     docs/patch.md, which also lists the families.
 

@@ -97,7 +97,11 @@ def _bound(name: str) -> Callable:
     backward = Ladder(
         spec.BACKWARD[name], _rungs(f, "_backward"), __name__, heuristics.order, heuristics.bucket
     )
-    return bind(forward, backward, formula=formula, alone=_ALONE.get(name))
+    # the formula's clamp has another derivative at NaN than PyTorch's relu
+    differentiable = torch.relu if name == "relu" else "manual"
+    return bind(
+        forward, backward, formula=formula, alone=_ALONE.get(name), differentiable=differentiable
+    )
 
 
 _operators = {name: _bound(name) for name in spec.TABLE}

@@ -146,7 +146,8 @@ def reference(**args):
         step += 1
         p *= 1 - lr * a.weight_decay
         m += (1 - a.beta1) * (g - m)
-        v += (1 - a.beta2) * (g * g - v)
+        v *= a.beta2  # an infinite v remains so, as in PyTorch's steps
+        v += (1 - a.beta2) * g * g
         if a.max_exp_avg_sqs:
             top.copy_(torch.maximum(top, v))
         denominator = (top / (1 - a.beta2**step)).sqrt() + a.eps
