@@ -128,10 +128,24 @@ def test_use_of_a_backward_compiles_again():
     graphs = Graphs()
     compiled = torch.compile(lambda x: kw.softmax(x, -1), backend=graphs, fullgraph=True)
     x = randn(4, 8).requires_grad_()
-    compiled(x)
+    compiled(x).sum().backward()
     with kw.use({"softmax.backward": "manual"}):
-        compiled(x)
-    assert graphs.rungs == [None, None, None, "manual"]
+        y = compiled(x)
+    y.sum().backward()
+    assert graphs.rungs == [None, None, "/manual", "manual"]
+
+
+def test_a_cache_of_graphs_does_not_hide_the_rung_of_a_backward(tmp_path, monkeypatch, served):
+    """PyTorch's cache on disk identifies a graph by its operators and their arguments."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    x = randn(3, 47).requires_grad_()
+    for rung in (None, "manual"):
+        torch.compiler.reset()
+        compiled = torch.compile(lambda t: kw.softmax(t, -1), fullgraph=True)
+        with kw.use(**{"softmax.backward": rung} if rung else {}):
+            y = compiled(x)
+        y.sum().backward()
+    assert [r for name, r in served if name == "softmax.backward"] == [None, "manual"]
 
 
 class Softmax(torch.nn.Module):

@@ -15,6 +15,7 @@ import triton.language as tl
 
 from kernelwright.contract import Launch, Plan, TritonKernel, f32
 from kernelwright.contract.arithmetic import next_power_of_2
+from kernelwright.ops._triton.centered import rest_of_mean
 from kernelwright.ops._triton.masks import below
 
 from .tiling import Call
@@ -56,11 +57,13 @@ def norm_fwd_loop(
     if CENTER:
         count = tl.maximum((n_cols - lane + BLOCK - 1) // BLOCK, 0).to(tl.float32)
         of_row = tl.sum(mean * count) / n_cols
-        # the rounding error of this mean: all that is left of a row of equal elements
-        of_row += tl.sum((mean - of_row) * count) / n_cols
         squares += count * (mean - of_row) * (mean - of_row)
+    total = tl.sum(squares)
+    if CENTER:
+        rest, total = rest_of_mean(tl.sum((mean - of_row) * count), total, n_cols)
+        of_row += rest
         tl.store(mean_ptr + row, of_row)
-    rstd = tl.rsqrt(tl.sum(squares) / n_cols + eps)
+    rstd = tl.rsqrt(total / n_cols + eps)
     tl.store(rstd_ptr + row, rstd)
 
     for first in range(0, n_cols, BLOCK):
