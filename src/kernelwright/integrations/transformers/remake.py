@@ -24,21 +24,23 @@ _NAME = "_kernelwright_norm"
 
 
 class _Wanted(threading.local):
+    """Whether the norm that is called now is to leave a note in its result."""
+
     now = False
 
 
-_wanted = _Wanted()
+WANTED = _Wanted()
 
 
 def noted(norm: torch.nn.Module, *args: torch.Tensor) -> Any:
     """The norm's result, with a note how it was computed, for `remade`."""
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+    if torch.compiler.is_compiling():
         return norm(*args)
-    _wanted.now = True
+    WANTED.now = True
     try:
         return norm(*args)
     finally:
-        _wanted.now = False
+        WANTED.now = False
 
 
 def note(
@@ -49,7 +51,7 @@ def note(
     Args:
         of: the input, or the sum that was normalized.
     """
-    if not torch.compiler.is_compiling() and _wanted.now and result.requires_grad:
+    if result.requires_grad:
         setattr(result, _NAME, (result._version, of, weight, eps, offset))
 
 
