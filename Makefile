@@ -49,8 +49,7 @@ lint: .venv/ready
 	$(BIN)/python -m tools.readme_tables --check
 	$(BIN)/kernelwright ledger --check
 
-site: .venv/ready
-	$(BIN)/python -m pip install -q "sphinx>=8.1" "furo>=2024.8" "myst-parser>=4" "latex2mathml>=3.77"
+site: .venv/docs
 	$(BIN)/python -m tools.site
 
 tables: .venv/ready
@@ -60,6 +59,10 @@ tables: .venv/ready
 
 .venv/ready: pyproject.toml $(wildcard constraints/*.txt) tools/setup_venv.py
 	$(PYTHON) tools/setup_venv.py
+
+.venv/docs: .venv/ready
+	$(BIN)/python -m pip install -q "sphinx>=8.1" "furo>=2024.8" "myst-parser>=4" "latex2mathml>=3.77"
+	touch $@
 
 clean:
 	rm -rf .venv report.html site

@@ -235,27 +235,10 @@ def test_vmap_over_every_tensor():
     agree(got, torch.stack([F.rms_norm(a, (16,), b) for a, b in zip(x, w, strict=True)]), x.dtype)
 
 
-@mapped
-def test_gradients_under_vmap(public):
-    def call(fn, tensors):
-        x, *rest = tensors
-        grad = torch.func.grad(lambda t: (fn(t, *rest) ** 2).sum())
-        return [torch.func.vmap(grad)(x) if fn == public.kw else torch.stack([*map(grad, x)])]
-
-    agree_with_exact(call, public, public.tensors((5, 3, 16)), torch.float32)
-
-
 def test_nested_vmap():
     x = randn(3, 4, 5, 6)
     got = torch.func.vmap(torch.func.vmap(lambda t: kw.softmax(t, 0)))(x)
     agree(got, torch.softmax(x, 2), x.dtype)
-
-
-@mapped
-def test_jacobian_by_rows(public):
-    x, *rest = public.tensors((1, 2, 6))
-    got = torch.func.jacrev(lambda t: public.kw(t, *rest))(x)
-    agree(got, torch.func.jacrev(lambda t: public.pytorch(t, *rest))(x), x.dtype)
 
 
 @pytest.mark.parametrize("name", ["softmax", "add", "linear_cross_entropy"])

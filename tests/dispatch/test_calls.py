@@ -10,23 +10,9 @@ import torch.nn.functional as F
 
 import kernelwright as kw
 from kernelwright.contract import UnknownRung, Unsupported
-from kernelwright.dispatch import UnknownOperator, open_calls
+from kernelwright.dispatch import UnknownOperator
 from kernelwright.dispatch.override import active
 from support.publics import DEVICE, PUBLIC, agree, gpu, ladders_by_name, randn
-
-
-@pytest.fixture
-def served(monkeypatch):
-    """The (operator, rung) names that are bound; use an unusual shape, so that a call is bound."""
-    seen = []
-
-    def spy(self, args, rung):
-        seen.append((self._ladder.name, rung))
-        return launcher(self, args, rung)
-
-    launcher = open_calls.OpenCalls.launcher
-    monkeypatch.setattr(open_calls.OpenCalls, "launcher", spy)
-    return seen
 
 
 @pytest.mark.parametrize("name", ["softmax", "gelu", "rms_norm", "dropout"])

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from tools.experiments.swappable_gpt2 import GPT2, Config, Operators
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.testing._internal.optests.generate_tests import OpCheckError
 
 import kernelwright as kw
 from kernelwright.contract.case import Case
@@ -16,7 +17,7 @@ from kernelwright.dispatch.override import active
 from kernelwright.workbench.verify.candidate import copy_of, map_tensors
 from kernelwright.workbench.verify.verify import thorough_cases
 from support.graphs import Graphs
-from support.publics import DEVICE, PUBLIC, agree, publics, randn, with_gradients
+from support.publics import DEVICE, PUBLIC, agree, fullgraph, publics, randn, with_gradients
 
 
 @pytest.mark.cover
@@ -25,7 +26,7 @@ from support.publics import DEVICE, PUBLIC, agree, publics, randn, with_gradient
 def test_compiled_whole_forward_and_backward(public, dynamic):
     torch.compiler.reset()
     compiled = torch.compile(public.ours, backend="aot_eager", fullgraph=True, dynamic=dynamic)
-    for shape in ((4, 6, 33), (2, 5, 40)):
+    for shape in ((4, 6, 33), (2, 5, 40))[: 1 + dynamic]:
         tensors = public.tensors(shape)
         ours = with_gradients(lambda *t: public.call(compiled, *t), tensors)
         agree(ours, with_gradients(public.pytorch, tensors), torch.float32)
@@ -122,16 +123,98 @@ def test_the_compiler_sees_the_formula_of_gelu():
     assert graphs.targets == []
 
 
-def test_an_exported_program_keeps_the_rung():
-    class Model(torch.nn.Module):
-        def forward(self, x):
-            return kw.softmax(x, -1)
+def test_use_of_a_backward_compiles_again():
+    torch.compiler.reset()
+    graphs = Graphs()
+    compiled = torch.compile(lambda x: kw.softmax(x, -1), backend=graphs, fullgraph=True)
+    x = randn(4, 8).requires_grad_()
+    compiled(x).sum().backward()
+    with kw.use({"softmax.backward": "manual"}):
+        y = compiled(x)
+    y.sum().backward()
+    assert graphs.rungs == [None, None, "/manual", "manual"]
 
+
+def test_a_cache_of_graphs_does_not_hide_the_rung_of_a_backward(tmp_path, monkeypatch, served):
+    """PyTorch's cache on disk identifies a graph by its operators and their arguments."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    x = randn(3, 47).requires_grad_()
+    for rung in (None, "manual"):
+        torch.compiler.reset()
+        compiled = torch.compile(lambda t: kw.softmax(t, -1), fullgraph=True)
+        with kw.use(**{"softmax.backward": rung} if rung else {}):
+            y = compiled(x)
+        y.sum().backward()
+    assert [r for name, r in served if name == "softmax.backward"] == [None, "manual"]
+
+
+class Softmax(torch.nn.Module):
+    def forward(self, x):
+        return kw.softmax(x, -1)
+
+
+def test_an_exported_program_keeps_the_rung_and_has_gradients():
     with kw.use(softmax="manual"):
-        program = torch.export.export(Model(), (randn(4, 8),))
+        program = torch.export.export(Softmax(), (randn(4, 8),))
     assert "rung = 'manual'" in program.graph_module.code.replace('"', "'")
-    x = randn(4, 8, seed=5)
-    agree(program.module()(x), torch.softmax(x, -1), x.dtype)
+    run, x = program.module(), randn(4, 8, seed=5)
+    agree(run(x), torch.softmax(x, -1), x.dtype)
+    ours, theirs = (with_gradients(f, [x]) for f in (run, Softmax()))
+    agree(ours, theirs, x.dtype)
+    leaf = x.clone().requires_grad_()
+    with kw.use(softmax="manual"):
+        program = torch.export.export(Softmax(), (leaf,))
+    agree(with_gradients(program.module(), [x]), theirs, x.dtype)
+
+
+def test_an_operator_called_by_its_name_has_gradients_or_raises():
+    x = randn(4, 8)
+    named = torch.ops.kernelwright.softmax
+    agree(with_gradients(lambda t: named(t, -1), [x]), with_gradients(Softmax(), [x]), x.dtype)
+    leaf, rois = randn(1, 1, 4, 4, 1).requires_grad_(), torch.tensor([[0, 0, 0, 2, 2.0]])
+    y = torch.ops.kernelwright.roi_align(leaf, rois.to(leaf), [2, 2], 1.0, 0, False)
+    with pytest.raises(NotImplementedError, match="roi_align cannot be differentiated"):
+        y.sum().backward()
+    norm = torch.ops.kernelwright.get_total_norm([leaf, 2 * leaf], "2.0")
+    with pytest.raises(NotImplementedError, match="get_total_norm cannot be differentiated"):
+        norm.backward()
+
+
+def test_an_argument_without_a_gradient_raises():
+    q, table = randn(1, 2, 3, 4), randn(1, 3, 2).requires_grad_()
+    rope = torch.ops.kernelwright.rope
+    y, _ = rope(q, q, table, table.detach(), None, 1e4, 4, False)
+    with pytest.raises(NotImplementedError, match="cos: rope has no gradient"):
+        y.sum().backward()
+
+
+MODULES = {
+    "LayerNorm": (lambda nn: nn.LayerNorm(8), (4, 8)),
+    "RMSNorm": (lambda nn: nn.RMSNorm(8), (4, 8)),
+    "GroupNorm": (lambda nn: nn.GroupNorm(2, 4), (3, 4, 5)),
+    "BatchNorm1d": (lambda nn: nn.BatchNorm1d(4, track_running_stats=False), (6, 4)),
+    "InstanceNorm1d": (lambda nn: nn.InstanceNorm1d(4, affine=True), (3, 4, 5)),
+    "Embedding": (lambda nn: nn.Embedding(5, 4), None),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_compiled_gradient_by_a_modules_parameters(name):
+    """torch.func.functional_call, as meta-learning and ensembles use it."""
+    make, shape = MODULES[name]
+    x = torch.tensor([[0, 3, 0]], device=DEVICE) if shape is None else randn(*shape)
+    found = []
+    for nn in (kw.nn, torch.nn):
+        torch.manual_seed(0)
+        module = make(nn).to(DEVICE)
+        weights = {k: randn(*v.shape, seed=7) for k, v in module.named_parameters()}
+
+        def loss(weights, x, module=module):
+            return torch.func.functional_call(module, weights, (x,)).sin().sum()
+
+        gradient = torch.func.grad(loss)
+        found.append(fullgraph(gradient)(weights, x) if nn is kw.nn else gradient(weights, x))
+    agree(*found, torch.float16)
 
 
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
@@ -163,11 +246,28 @@ def layouts_of(ladder):
 LAYOUTS = [(x, layout) for x in ladders() for layout in layouts_of(x)]
 
 
+#: Arguments without a gradient.
+CONSTANT = {
+    "batch_norm_inference": {"mean", "var"},
+    "rope": {"cos", "sin"},
+    "spmv": {"values"},
+}
+
+
 @pytest.mark.cover
 @pytest.mark.parametrize(("ladder", "layout"), LAYOUTS, ids=[f"{x.name}-{o}" for x, o in LAYOUTS])
 def test_opcheck(ladder, layout):
+    """All of its tests, the registration of autograd included, with gradients by every argument."""
     op, case = ladder.operator, layouts_of(ladder)[layout]
-    made = op.inputs(case, DEVICE)
-    args = map_tensors(op.with_defaults(made), copy_of)
+    args = map_tensors(op.with_defaults(op.inputs(case, DEVICE)), copy_of)
     overload = getattr(torch.ops.kernelwright, op.torch_name).default
     torch.library.opcheck(overload, tuple(args.values()), {"rung": "native"})
+    if op.mutated:
+        return
+    leaves = map_tensors(args, lambda t: t.requires_grad_(t.is_floating_point()))
+    for name in CONSTANT.get(op.name, ()):
+        leaves[name] = leaves[name].detach()
+    try:
+        torch.library.opcheck(overload, tuple(leaves.values()), {"rung": "native"})
+    except OpCheckError as error:
+        assert f"{op.name} cannot be differentiated" in str(error)

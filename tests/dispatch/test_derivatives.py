@@ -63,18 +63,6 @@ def test_both_are_pytorchs(public, dtype):
         torch.testing.assert_close(*along, rtol=slack, atol=slack * along[1].abs().max().item())
 
 
-@mapped
-def test_hessians_by_torch_func(public):
-    x, *rest = public.tensors((1, 2, 4))
-    ways = [(torch.func.jacfwd, torch.func.jacrev), (torch.func.jacrev, torch.func.jacrev)]
-    for outer, inner in ways:
-        ours, theirs = (
-            outer(inner(lambda t, f=f: f(t, *rest).square().sum()))(x)
-            for f in (public.kw, public.pytorch)
-        )
-        agree(ours, theirs, torch.float16)
-
-
 TARGET = torch.tensor([0, 3, -100, 6, 1], device=DEVICE)
 OPTIONS = {
     "norm of a large eps": lambda x, w: kw.layer_norm(x, 7, w, None, 0.5),

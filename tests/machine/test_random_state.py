@@ -13,7 +13,6 @@ from kernelwright.integrations.transformers import trial
 from kernelwright.machine import random_state
 from kernelwright.support.errors import UserError
 from kernelwright.support.settings import PACKAGE
-from kernelwright.train import roof
 from kernelwright.workbench.bench import bench, model_calls, tune, tune_model
 from kernelwright.workbench.judge import judge
 from kernelwright.workbench.judge.spec import subject_of
@@ -83,9 +82,8 @@ class Dropping(nn.Module):
         (bench, "launch_us", lambda: bench.bench([ladder("softmax")], quick=True)),
         (tune, "here", lambda: tune.tune(ladder("softmax"))),
         (judge, "launchable", lambda: judge.judge(f"{FOLDER / 'kernelbench.py'}:Model", "softmax")),
-        (roof, "session", lambda: roof.products(torch.device("cpu"), "float32")),
     ],
-    ids=["verify", "bench", "tune", "judge", "train"],
+    ids=["verify", "bench", "tune", "judge"],
 )
 def test_states_are_those_of_before_whatever_a_command_runs(module, name, run, states, monkeypatch):
     monkeypatch.setattr(module, name, draw)

@@ -6,11 +6,13 @@ import shutil
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig
 
+import kernelwright as kw
 from kernelwright import models
 from kernelwright.contract.compare import FACTOR, ULPS
 from kernelwright.models import gpt2, llama, tensor_file
+from kernelwright.models.huggingface import gpt2_config, gpt2_document, llama_config
 from kernelwright.support.errors import UsageError
 from kernelwright.support.extras import need
 from support import transformers_models as theirs
@@ -75,8 +77,51 @@ def test_gradients_are_those_of_transformers(make, tmp_path):
     torch.testing.assert_close(ours.tokens.grad, embedding, rtol=1e-4, atol=1e-6)
 
 
+def test_a_row_of_padding_has_no_gradient_where_transformers_gives_none(tmp_path):
+    reference = theirs.saved(theirs.llama, 3, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["pad_token_id"] = 2
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    reference = AutoModelForCausalLM.from_pretrained(tmp_path)
+    ours = models.from_pretrained(tmp_path)
+    tokens = torch.tensor([[2, 2, 5, 7, 2, 9]])
+    for rung in (None, "native"):  # PyTorch's function, and the operator
+        with kw.use(**({"embedding": rung} if rung else {})):
+            ours.zero_grad()
+            ours(tokens).square().sum().backward()
+        reference.zero_grad()
+        reference(tokens).logits.square().sum().backward()
+        embedding = reference.get_input_embeddings().weight.grad
+        torch.testing.assert_close(ours.tokens.grad, embedding, rtol=1e-4, atol=1e-5)
+    ours.save_pretrained(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["pad_token_id"] == 2
+
+
+@pytest.mark.parametrize("name", ["gelu_new", "gelu_pytorch_tanh", "gelu"])
+def test_an_activation_keeps_its_name(name, tmp_path):
+    config = gpt2_config({"activation_function": name, "n_layer": 1, "n_embd": 24, "n_head": 2})
+    assert gpt2_document(config)["activation_function"] == name
+
+
+@pytest.mark.parametrize(
+    ("rope", "base"),
+    [
+        ({"rope_parameters": {"rope_type": "default"}, "rope_theta": 5e5}, 5e5),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}, "rope_theta": 5e5}, 1e6),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}, "rope_theta": 5e5}, 5e5),
+        ({"rope_parameters": {"rope_type": "default"}}, 1e4),
+        ({}, 1e4),
+    ],
+)
+def test_the_base_of_rotary_positions_is_transformers(rope, base):
+    assert llama_config(dict(rope)).rope_base == base
+    found = LlamaConfig.from_dict(
+        {k: dict(v) if isinstance(v, dict) else v for k, v in rope.items()}
+    )
+    assert found.rope_parameters["rope_theta"] == base
+
+
 def test_a_rung_that_is_named_is_run_on_a_cpu_too():
-    import kernelwright as kw
     from kernelwright.ops.introspect import Serving
 
     model, tokens = models.build("gpt2-tiny").eval(), torch.randint(256, (1, 8))

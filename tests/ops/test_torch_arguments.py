@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 import kernelwright as kw
-from support.publics import DEVICE, agree, randn, with_gradients
+from support.publics import DEVICE, agree, randn, strict, with_gradients
 
 
 def test_sum_takes_numpys_names():
@@ -132,6 +132,61 @@ def test_cross_entropy_of_class_probabilities(shape, options, weight):
     tensors = [randn(*shape), randn(*shape, seed=1)]
     agree(*(with_gradients(loss(f), tensors) for f in (kw.cross_entropy, F.cross_entropy)),
           torch.float32)  # fmt: skip
+
+
+X, INDEX = randn(4, 5), torch.tensor([0, 9], device=DEVICE)
+REFUSED = {
+    "a class ignored among probabilities": (
+        lambda: kw.cross_entropy(X, X.softmax(1), ignore_index=2), ValueError, "ignore_index"),
+    "the same of hidden states": (
+        lambda: kw.linear_cross_entropy(X, randn(5, 5), X.softmax(1), ignore_index=0),
+        ValueError, "ignore_index"),
+    "a complex factor of real numbers": (lambda: kw.add(X, X, alpha=1 + 0j), TypeError, "alpha"),
+    "a bool as a factor": (lambda: kw.add(X, X, alpha=True), TypeError, "alpha"),
+    "a fraction of integers": (lambda: kw.add(INDEX, INDEX, alpha=0.5), TypeError, "alpha"),
+    "text added": (lambda: kw.add(X, "1"), TypeError, "other"),
+    "a list multiplied": (lambda: kw.mul(X, [1]), TypeError, "other"),
+    "a complex factor of rows": (
+        lambda: kw.index_add(X, 0, INDEX, X[:2], alpha=1j), TypeError, "alpha"),
+    "a complex eps": (lambda: kw.layer_norm(X, 5, eps=1j), TypeError, "eps"),
+    "eps as text": (lambda: kw.rms_norm(X, 5, eps="a"), TypeError, "eps"),
+    "a complex probability": (lambda: kw.dropout(X, 0.5j), TypeError, "p"),
+    "a complex padding": (lambda: kw.pad(X, (1, 1), value=1j), TypeError, "value"),
+    "a complex cap": (
+        lambda: kw.cross_entropy(X, INDEX.new_zeros(4), softcap=1j), TypeError, "softcap"),
+    **{f"{name} along a fraction": (lambda f=f: f(X, 1.5), TypeError, "dim")
+       for name, f in {"softmax": kw.softmax, "log_softmax": kw.log_softmax, "sum": kw.sum,
+                       "cumsum": kw.cumsum}.items()},
+    "softmax along a text": (lambda: kw.softmax(X, "a"), TypeError, "dim"),
+    "a fraction of elements": (lambda: kw.topk(X, 2.0), TypeError, "k"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_pytorch_refuses_is_refused_by_name(name):
+    call, error, argument = REFUSED[name]
+    with pytest.raises(error, match=f"^{argument}: "):
+        call()
+
+
+OUT_OF_RANGE = {
+    "index_add": lambda i: kw.index_add(X, 0, i, X[:2]),
+    "gather": lambda i: kw.gather(X, 1, i[None]),
+    "gather rows": lambda i: kw.gather(X, 0, i[:, None].expand(2, 5)),
+    "scatter_add": lambda i: kw.scatter_add(X, 1, i[None], X),
+    "scatter_add rows": lambda i: kw.scatter_add(X, 0, i[:, None].expand(2, 5), X),
+    "index_select": lambda i: kw.index_select(X, 1, i),
+    "embedding": lambda i: kw.embedding(i, X),
+}
+
+
+@strict
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_index_out_of_range_is_an_index_error(name, sign):
+    argument = "input" if name == "embedding" else "index"
+    with pytest.raises(IndexError, match=f"^{argument}: {sign * 9} is out of range"):
+        OUT_OF_RANGE[name](sign * INDEX)
 
 
 def test_z_loss_and_softcap_of_class_probabilities():

@@ -1,6 +1,7 @@
 """Processes of a group, on CPUs. Their store is in the process that starts them, as with torchrun:
 a port that was free when it was chosen may be another's when rank 0 binds it."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -9,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-import torch.multiprocessing as mp
 from torch import distributed as dist
 
 from support.paths import TESTS
@@ -26,18 +26,40 @@ def store(count: int) -> Iterator[dict[str, str]]:
 
 
 def run(work: Callable[[int], None], count: int = 2) -> None:
-    """Call `work(rank)` in a process for each rank of a group."""
+    """Call `work(rank)` for each rank of a group: 0 in this process, which then ends, the others in
+    processes of their own."""
+    spawn = multiprocessing.get_context("spawn")
     with store(count) as variables:
-        mp.spawn(_rank, (count, variables, work), nprocs=count)
+        others = [
+            spawn.Process(target=_rank, args=(rank, count, variables, work, _end), daemon=True)
+            for rank in range(1, count)
+        ]
+        for process in others:
+            process.start()
+        _rank(0, count, variables, work, lambda: None)
+        for process in others:
+            process.join()
+        assert not any(process.exitcode for process in others)
+        _end()
 
 
-def _rank(rank: int, count: int, variables: dict[str, str], work: Callable[[int], None]) -> None:
+def _rank(
+    rank: int,
+    count: int,
+    variables: dict[str, str],
+    work: Callable[[int], None],
+    end: Callable[[], None],
+) -> None:
     os.environ.update(variables)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=count)
     work(rank)
     dist.barrier()
     dist.destroy_process_group()
+    end()
+
+
+def _end() -> None:
     sys.stdout.flush()
     os._exit(0)  # a normal exit sometimes aborts because of a thread of gloo
 

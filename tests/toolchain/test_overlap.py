@@ -79,6 +79,11 @@ ARGUMENTS_FIRST = {
     "histogram_runs", "histogram_shared", "paged_merge_bulk",
 }  # fmt: skip
 KERNELS = [(source, name) for source, names in OVERLAPPING.items() for name in names]
+#: The first instance of each template, and the others.
+FIRST = {(source, name.partition("<")[0]): (source, name) for source, name in reversed(KERNELS)}
+INSTANCES = [
+    pytest.param(*k, marks=() if k in FIRST.values() else pytest.mark.long) for k in KERNELS
+]
 
 
 def test_what_overlaps_is_known():
@@ -99,7 +104,7 @@ def _what(kernel: str) -> str:
     return kernel.partition("<")[0]
 
 
-@pytest.mark.parametrize(("source", "name"), KERNELS)
+@pytest.mark.parametrize(("source", "name"), INSTANCES)
 def test_what_overlaps_waits_before_it_reads(source, name):
     assert _waits_first(source, name, "sm_90a")
 

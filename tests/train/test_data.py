@@ -69,6 +69,26 @@ def test_shards_of_others_are_read(kind, tmp_path):
             dataset.open_(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("names", "validation"),
+    [
+        (("train.bin", "val.bin"), {"val.bin"}),
+        (("fineweb_train_000001.bin", "fineweb_val_000000.bin"), {"fineweb_val_000000.bin"}),
+        (("a.bin", "Validation-0.bin", "valid0.bin"), {"Validation-0.bin", "valid0.bin"}),
+        (("intervals_000.bin", "evaluation.bin"), set()),
+        (("val.bin",), set()),  # of which some would be trained on
+    ],
+)
+def test_parts_of_names_say_which_files_are_held_out(names, validation, tmp_path):
+    for name in names:
+        (tmp_path / name).write_bytes(np.arange(900, dtype="<u2").tobytes())
+    said = []
+    found = dataset.open_(str(tmp_path), say=said.append)
+    assert {s.path.name for s in found.validation} == validation
+    assert {s.path.name for s in found.train} == set(names) - validation
+    assert "validating on nothing" in said[0] if not validation else min(validation) in said[0]
+
+
 def test_what_is_no_file_of_tokens_is_refused(tmp_path):
     (tmp_path / "a.bin").write_bytes(b"123")
     with pytest.raises(UsageError, match="is not a file of tokens"):

@@ -292,7 +292,9 @@ def test_the_roof_is_measured(monkeypatch):
         return SimpleNamespace(times={"product": replace(times, cold=(500.0,))})  # microseconds
 
     monkeypatch.setattr(roof, "measure", measure)
+    before = torch.get_rng_state()
     assert runs.MEASURED(runs.CPU, "float32") == pytest.approx(2 * 256**3 / 500e-6)
+    assert torch.equal(torch.get_rng_state(), before)  # of dropout in this process
 
 
 def test_operations_of_a_token():

@@ -21,7 +21,7 @@ SHORT = {
 LAYOUTS = ("contiguous", "sliced", "permuted", "offset", "expanded")
 
 #: Kinds of tensor contents. `contract/inputs.py` makes each of them.
-VALUES = ("normal", "large", "nan", "inf", "neginf_row", "both_infs", "constant")
+VALUES = ("normal", "large", "nan", "inf", "neginf_row", "both_infs", "constant", "shifted")
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,8 @@ def _set_special_values(t: torch.Tensor, values: str) -> None:
         t.mul_(60.0)  # exp overflows, half does not
     elif values == "constant":
         t.fill_(-1.25)
+    elif values == "shifted":  # by so much that the sum with a logarithm loses the latter
+        t.add_(2.0**20) if t.itemsize > 2 else t.mul_(16.0).add_(1024.0)
     elif values == "neginf_row":
         rows = t.unsqueeze(0) if t.ndim < 2 else t
         rows[..., ::3] = -math.inf

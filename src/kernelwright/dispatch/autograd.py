@@ -95,6 +95,7 @@ def forward(ctx, {listed(op)}, rung, keys):
         with enable_single_level_autograd_function():
             return recorded(*args)
 
+    intercepted = f"compiling() or dispatch_modes() or {special(op)}"
     given = ", ".join(f"{a.name}=default_{a.name}" for a in op.args)
     source = f"""
 def kernel(keys, {given}, *, rung=None):
@@ -104,7 +105,7 @@ def kernel(keys, {given}, *, rung=None):
     if functorch():
         if wanted:
             return in_level({listed(op)}, rung, keys)
-    elif {"False" if composed else f"compiling() or dispatch_modes() or {special(op)}"}:
+    elif {"False" if composed else f"(rung and '/' in rung) or {intercepted}"}:
         if wanted:
             return recorded({listed(op)}, rung, keys)
     elif wanted:
@@ -325,7 +326,7 @@ def backward(ctx, {names.grads}):
     made = compiled(
         back, "backward", **WATCHERS, call=call, zeros=_zeros, refuse=_refusal(op, names.constant)
     )
-    used = {"active": active, "rungs": frozenset(backward.names)}
+    used = _rungs_of(backward)
     node = Node.of(op, backward.operator, names.fixed, same, run, call)
     return Derivative(names.keep(backward.name), run.used_by(made), used, node=node)
 
@@ -358,14 +359,28 @@ def backward(ctx, {incoming}):
         return overload(one, other, rung=rung)
 
     made = compiled(back, "backward", **WATCHERS, call=call)
-    used = {"active": active, "rungs": frozenset(backward.names)}
+    used = _rungs_of(backward)
     node = Node.alone(op, name, kept, run, call)
     return Derivative(keep, run.used_by(made), used, node=node)
 
 
 def _rung_of(backward: str) -> str:
     """Source of the rung that is selected for a backward: for itself, or for its forward."""
-    return f"active.get({backward!r}) or (rung if rung in rungs else None)"
+    return f"active.get({backward!r}) or (rung if rung in rungs else rung and of_backward(rung))"
+
+
+def _rungs_of(backward: Ladder) -> dict[str, Any]:
+    """The names in the source of `_rung_of`."""
+    return {"active": active, "rungs": frozenset(backward.names), "of_backward": _of_backward}
+
+
+def of_forward(rung: str | None) -> str | None:
+    """The operator's rung, where a traced call names that of its backward too: "a/b"."""
+    return (rung and rung.partition("/")[0]) or None
+
+
+def _of_backward(rung: str) -> str | None:
+    return rung.partition("/")[2] or None
 
 
 @dataclass
@@ -377,6 +392,7 @@ class _Names:
     fixed: list[str]
     needed: list[str]
     optional: bool
+    absent: list[str]
     constant: list[tuple[int, str]]
     grads: str
     wanted: str
@@ -408,6 +424,7 @@ class _Names:
             fixed,
             [n for n, kind in incoming.items() if kind == "Tensor"] if optional else [],
             optional,
+            [n for n, kind in incoming.items() if kind == "Tensor?"],
             [(i, a.name) for i, (a, gives) in enumerate(zip(op.args, given, strict=True))
              if a.is_tensor and not gives],
             ", ".join(grads),
@@ -444,10 +461,16 @@ class _Names:
 
     @property
     def zeros(self) -> str:
-        return "; ".join(
+        """Zeros for missing gradients, and None for those of results that are absent, whose shape
+        is (0,): a tracer passes a gradient for each result."""
+        needed = [
             f"{n} = zeros(*ctx.needed[{i}]) if {n} is None else {n}"
             for i, n in enumerate(self.needed)
-        )
+        ]
+        absent = [
+            f"{n} = None if {n} is not None and {n}.shape == (0,) else {n}" for n in self.absent
+        ]
+        return "; ".join(needed + absent)
 
 
 def _refusal(op: Operator, constant: list[tuple[int, str]]) -> Callable:

@@ -89,12 +89,11 @@ def bind(
             name, in plain PyTorch over the others, so that double backward includes the dependence.
         differentiable: what forward mode and double backward differentiate, whichever rung is
             dispatched otherwise: a PyTorch rung of the forward and of the backward (`native` if
-            there is no such rung), or plain PyTorch of the forward's arguments.
+            there is no such rung), or plain PyTorch of the forward's arguments, beside `manual` of
+            the backward.
     """
-    twice = None
-    if backward is not None:
-        assert isinstance(differentiable, str), "a function is the formula of the forward alone"
-        twice = autograd.formula_of(backward, statistics, differentiable)
+    rung = differentiable if isinstance(differentiable, str) else "manual"
+    twice = autograd.formula_of(backward, statistics, rung) if backward else None
     how = _How(
         gradient, rule, formula, vmap, same_gradient or {}, alone or {}, differentiable, twice
     )
@@ -224,7 +223,7 @@ def _define(op: Operator, run: Runs) -> Any:
 
     def implementation(*args, rung=None):
         given = _named(op, args).values()  # the dispatcher omits arguments equal to their defaults
-        return run.without_versions(*given, rung)
+        return run.without_versions(*given, autograd.of_forward(rung))
 
     def fake(*args, rung=None):
         lower(overload)
@@ -404,8 +403,7 @@ def _entry(
     """The function that public code calls. `rung` is passed to a backward by its forward.
 
     Args:
-        rungs: the operators whose rung `use` may choose: the first is this one's, the others are
-            read by its derivative.
+        rungs: the operators whose rung `use` may choose: this one, and its backward.
         composed: see `autograd.kernel`.
     """
     given = listed(op)
@@ -432,8 +430,14 @@ def _entry(
             return apply_{n}({given}, rung)"""
         for n in alone
     )
-    # so that a function is compiled again if `use` chooses another rung for its derivative
-    guards = "; ".join(f"active.get({name!r})" for name in rungs[1:])
+    # In the graph, so that a function is compiled again if `use` chooses another rung for its
+    # backward, and that caches on disk, which do not see `active`, tell the graphs apart.
+    with_backward = "".join(
+        f"""
+        if {name!r} in active:
+            rung = (rung or '') + '/' + active[{name!r}]"""
+        for name in rungs[1:]
+    )
 
     def refuse():
         raise NotImplementedError(
@@ -458,7 +462,7 @@ def call({given}, rung=False):
         if {nested}:
             return on_values(op, call, ({given},), rung)
         {"" if formula else "prepared()"}
-        {guards}
+        {with_backward}
         return {traced}
     if functorch():
         return {transformed}

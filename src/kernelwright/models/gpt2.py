@@ -39,6 +39,7 @@ class Config:
         mlp_width: F; 0 means four times the width.
         dropout: probability, of attention weights and of everything added to the residual stream.
         gelu: "tanh" for the approximation by tanh, "none" for the error function.
+        activation: the name of this function in the checkpoint that was read, for saving it again.
         eps: the norms' eps.
         tied: whether the output layer is the token embedding.
         scale_attention: whether scores are divided by the square root of D.
@@ -53,6 +54,7 @@ class Config:
     mlp_width: int = 0
     dropout: float = 0.0
     gelu: str = "tanh"
+    activation: str = ""
     eps: float = 1e-5
     tied: bool = True
     scale_attention: bool = True

@@ -51,6 +51,7 @@ def gpt2_config(d: Document) -> gpt2.Config:
         mlp_width=d.get("n_inner") or 0,
         dropout=drops.pop(),
         gelu=_GELU[activation],
+        activation=activation,
         eps=d.get("layer_norm_epsilon", 1e-5),
         tied=d.get("tie_word_embeddings", True),
         scale_attention=d.get("scale_attn_weights", True),
@@ -72,7 +73,7 @@ def gpt2_document(c: gpt2.Config) -> Document:
         "resid_pdrop": c.dropout,
         "embd_pdrop": c.dropout,
         "attn_pdrop": c.dropout,
-        "activation_function": {"tanh": "gelu_new", "none": "gelu"}[c.gelu],
+        "activation_function": c.activation or {"tanh": "gelu_new", "none": "gelu"}[c.gelu],
         "layer_norm_epsilon": c.eps,
         "tie_word_embeddings": c.tied,
         "scale_attn_weights": c.scale_attention,
@@ -106,10 +107,8 @@ def llama_config(d: Document) -> llama.Config:
     _same(d, _LLAMA_FIXED)
     heads = d.get("num_attention_heads", 32)
     # transformers 5 has one dictionary where 4 had two fields
-    rope = d.get("rope_parameters") or {
-        "rope_theta": d.get("rope_theta", 10000.0),
-        **(d.get("rope_scaling") or {}),
-    }
+    scaling = d.get("rope_parameters") or d.get("rope_scaling") or {}
+    rope = {"rope_theta": d.get("rope_theta", 10000.0), **scaling}
     return llama.Config(
         layers=d.get("num_hidden_layers", 32),
         heads=heads,
@@ -121,11 +120,12 @@ def llama_config(d: Document) -> llama.Config:
         head_size=d.get("head_dim") or 0,
         dropout=0.0,
         eps=d.get("rms_norm_eps", 1e-6),
-        rope_base=float(rope.get("rope_theta", 10000.0)),
+        rope_base=float(rope["rope_theta"]),
         rope_scaling=_scaling(rope, d),
         tied=d.get("tie_word_embeddings", False),
         attention_bias=d.get("attention_bias", False),
         mlp_bias=d.get("mlp_bias", False),
+        padding=d.get("pad_token_id"),
     )
 
 
@@ -177,6 +177,7 @@ def llama_document(c: llama.Config) -> Document:
         "attention_dropout": 0.0,
         "bos_token_id": None,
         "eos_token_id": None,
+        "pad_token_id": c.padding,
     }
 
 

@@ -63,6 +63,7 @@ class Config:
         rope_base: the base of the rotary frequencies; `rope_scaling` stretches them.
         tied: whether the output layer is the token embedding.
         attention_bias, mlp_bias: whether those layers have a bias.
+        padding: a token whose row of the embedding has no gradient where it is an input.
     """
 
     layers: int = 12
@@ -80,6 +81,7 @@ class Config:
     tied: bool = True
     attention_bias: bool = False
     mlp_bias: bool = False
+    padding: int | None = None
 
     def __post_init__(self):
         positive(self, "layers", "heads", "kv_heads", "width", "mlp_width", "context", "vocabulary")
@@ -225,7 +227,7 @@ class Model(LanguageModel):
         T = tokens_BT.shape[1]
         if config.context < T:
             raise ValueError(f"tokens: {T} in a row, the model's context is {config.context}")
-        stream_BTC = embedding(tokens_BT, self.tokens)
+        stream_BTC = embedding(tokens_BT, self.tokens, self.config.padding)
         if cache is not None and T == 1:
             cache.look()
             cos_TD, sin_TD = (t[cache.length_B, None] for t in (self.cos_SD, self.sin_SD))

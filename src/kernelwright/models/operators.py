@@ -90,11 +90,13 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     return _glu.swiglu(gate, up)
 
 
-def embedding(tokens: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Rows of weight."""
+def embedding(
+    tokens: torch.Tensor, weight: torch.Tensor, padding: int | None = None
+) -> torch.Tensor:
+    """Rows of weight; the row `padding` has no gradient."""
     if _direct(weight, "embedding"):
-        return F.embedding(tokens, weight)
-    return _lookup.embedding(tokens, weight)
+        return F.embedding(tokens, weight, padding)
+    return _lookup.embedding(tokens, weight, padding)
 
 
 def add_layer_norm(

@@ -59,8 +59,16 @@ def agreed(input: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, t
     return input, residual
 
 
+def number(eps):
+    """`eps`. Raises TypeError unless it is a real number."""
+    if type(eps) is not float:
+        arguments.real("eps", eps)
+    return eps
+
+
 def probability(p: float) -> None:
-    """Raise ValueError unless p is a probability."""
+    """Raise ValueError unless p is a probability, TypeError unless it is a number."""
+    arguments.real("p", p)
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"p: dropout probability has to be between 0 and 1, but got {p}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +23,7 @@ from . import corpus, shards
 from .shards import Shard
 
 HELD_OUT = 0.1  # the share of a text, at its end, that is used for validation
+_VALIDATION = {"val", "valid", "validation"}  # parts of the names of files for validation
 _LEARNED_FROM = 1 << 25  # characters that BPE is trained on
 
 
@@ -58,7 +60,8 @@ def open_(
 ) -> Dataset:
     """The tokens of a text, a folder of texts, a URL, or files of tokens.
 
-    Text is tokenized once and kept in the cache.
+    Text is tokenized once and kept in the cache. Of files of tokens, those with "val", "valid" or
+    "validation" as a part of their names are for validation, and the others for training.
 
     Args:
         tokenizer: "bytes", "chars", "bpe" (trained on the text), or a folder with a tokenizer's
@@ -71,7 +74,7 @@ def open_(
     """
     files = shards.find(source)
     if files:
-        return _of_shards(str(source), files, tokenizer)
+        return _of_shards(str(source), files, tokenizer, say)
     text = corpus.of(source)
     made = _tokenizer(tokenizer, text, vocabulary, say)
     entry = cache.key([text.fingerprint(), *_named_files(made)])
@@ -88,13 +91,17 @@ def open_(
     return Dataset(text.name, (train,), (validation,), made, made.size)
 
 
-def _of_shards(source: str, files: list[Path], tokenizer: str) -> Dataset:
+def _of_shards(
+    source: str, files: list[Path], tokenizer: str, say: Callable[[str], None]
+) -> Dataset:
     found = [shards.read(p) for p in files]
     for s in found:
         s.check()
-    # llm.c and nanoGPT mark validation files by their names
-    validation = tuple(s for s in found if "val" in s.path.stem)
-    train = tuple(s for s in found if "val" not in s.path.stem) or validation
+    validation = tuple(s for s in found if _is_validation(s.path))
+    train = tuple(s for s in found if not _is_validation(s.path))
+    if not train:  # then nothing is held out
+        train, validation = tuple(found), ()
+    say(f"training on {_names(train)}; validating on {_names(validation) or 'nothing'}")
     made = tokenizers.load(Path(tokenizer)) if Path(tokenizer).is_dir() else None
     made = made or tokenizers.load(files[0].parent)
     vocabulary = max(made.size if made else 0, *(s.vocabulary or s.largest() + 1 for s in found))
@@ -103,6 +110,18 @@ def _of_shards(source: str, files: list[Path], tokenizer: str) -> Dataset:
             f"data: {source} has the token {vocabulary - 1}, the tokenizer has {made.size} tokens"
         )
     return Dataset(source, train, validation, made, vocabulary)
+
+
+def _is_validation(path: Path) -> bool:
+    """Whether a part of a file's name says so, as llm.c and nanoGPT name theirs: "val.bin",
+    "fineweb_val_000000.bin", but not "intervals_000.bin"."""
+    return not _VALIDATION.isdisjoint(re.findall("[a-z]+", path.stem.lower()))
+
+
+def _names(files: tuple[Shard, ...]) -> str:
+    """The names of files, of many the first and the last."""
+    names = [s.path.name for s in files]
+    return ", ".join(names) if len(names) < 4 else f"{names[0]} to {names[-1]} ({len(names)} files)"
 
 
 def _tokenizer(kind: str, text: corpus.Corpus, size: int, say: Callable[[str], None]) -> Tokenizer:

@@ -131,7 +131,10 @@ def test_autocast_casts_as_it_does_pytorchs():
         ({"attn_mask": torch.zeros(3, 4)}, "attn_mask"),
         ({"attn_mask": torch.zeros(4, 4, dtype=torch.int64)}, "attn_mask"),
         ({"attn_mask": torch.zeros(1, 2, 3, 4, 4)}, "attn_mask"),
+        ({"attn_mask": torch.ones(4, 4), "is_causal": True}, "attn_mask"),
         ({"dropout_p": 1.5}, "dropout_p"),
+        ({"dropout_p": 0.5j}, "dropout_p"),
+        ({"scale": 1j}, "scale"),
     ],
 )
 def test_errors_name_the_argument(changed, name):

@@ -80,6 +80,11 @@ def test_gptq_layout(bits):
         q = kw.read_gptq(*given, g_idx)
         assert q.bits == bits
         torch.testing.assert_close(q.dequantized(torch.float32), want.t())
+    v2 = given[0], words(z, bits), scales  # its zero points are stored as they are
+    q = kw.read_gptq(*v2, group.int(), checkpoint_format="gptq_v2")
+    torch.testing.assert_close(q.dequantized(torch.float32), want.t())
+    with pytest.raises(ValueError, match="checkpoint_format: must be 'gptq' or 'gptq_v2', is 'm'"):
+        kw.read_gptq(*given, checkpoint_format="m")
     with pytest.raises(ValueError, match="g_idx: groups are not"):
         kw.read_gptq(*given, group.flip(0).int())
 

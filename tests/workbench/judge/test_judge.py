@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import weakref
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ from kernelwright.workbench.judge.judge import judge, judge_all
 from kernelwright.workbench.judge.launch_file import LaunchFile, plan_of
 from kernelwright.workbench.judge.sandbox import kernels, sandbox
 from kernelwright.workbench.judge.sandbox.proxy import There
-from kernelwright.workbench.judge.sandbox.sandbox import Arena, Box, Died, Failed, Limits, Process
+from kernelwright.workbench.judge.sandbox.sandbox import Arena, Box, Died, Failed, Limits
 from kernelwright.workbench.judge.spec import subject_of
 from kernelwright.workbench.scaffold import scaffold
 from support.judging import FOLDER, GPU, QUICK, SMALL, USER, judged, only_native
@@ -28,10 +28,16 @@ from support.judging import FOLDER, GPU, QUICK, SMALL, USER, judged, only_native
 # right or wrong
 
 
-def test_there_is_room_for_the_other_shape_too():
+def test_there_is_room_for_the_other_shape_and_for_a_larger_case(monkeypatch):
+    monkeypatch.setattr(sandbox, "SHARED", 1 << 16)
+    larger = case((256, 768), torch.float32, dim=-1)
     with Box(here(), limits=QUICK, size=256 << 10) as small:
         verdict = judged("softmax", small)
-    assert (verdict.outcome, verdict.exit_code) == ("right", 0), verdict.smallest
+        assert (verdict.outcome, verdict.exit_code) == ("right", 0), verdict.smallest
+        assert small.arena.size < 8 * 256 * 768
+        verdict = judge(f"{USER}:softmax", only_native(larger), box=small, describe=False)
+        assert verdict.outcome == "right", verdict.smallest
+        assert small.arena.size >= 8 * 256 * 768
 
 
 @pytest.mark.parametrize("name", ["softmax", "last_dim", "keywords", "several_kernels"])
@@ -144,7 +150,7 @@ def test_a_file_that_never_ends_its_import_is_told(tmp_path):
         judge(f"{tmp_path}/endless.py:fn", "softmax", limits=Limits(call_s=1.0))
 
 
-def test_a_full_disk_is_an_error_and_not_a_verdict(tmp_path):
+def test_a_full_disk_is_an_error_and_not_a_verdict(tmp_path, box):
     path = tmp_path / "mine.py"
     path.write_text(
         "class NoSpace(Exception): pass\n"
@@ -152,7 +158,7 @@ def test_a_full_disk_is_an_error_and_not_a_verdict(tmp_path):
         "    raise NoSpace('nothing can be built in the cache')\n"
     )
     with pytest.raises(NoSpace, match="nothing can be built in the cache"):
-        judge(f"{path}:mine", "softmax", cases=[SMALL], describe=False)
+        judge(f"{path}:mine", "softmax", cases=[SMALL], box=box, describe=False)
 
 
 def test_the_environment_is_scrubbed_and_caches_are_its_own(monkeypatch):
@@ -172,6 +178,8 @@ def test_the_environment_is_scrubbed_and_caches_are_its_own(monkeypatch):
         assert f"'TRITON_CACHE_DIR': '{folder}/triton_cache_dir'" in said
         assert folder.stat().st_mode & 0o777 == 0o700
         pid = box.process.pid
+    with pytest.raises(Died):
+        box.process.ask("start")
     assert not folder.exists()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
@@ -180,14 +188,6 @@ def test_the_environment_is_scrubbed_and_caches_are_its_own(monkeypatch):
 def test_what_a_file_prints_or_exits_with_is_told(box):
     found = judged("leaves", box).smallest
     assert (found.outcome, found.why) == ("error", "SystemExit: 7")
-
-
-def test_a_closed_process_cannot_be_asked():
-    arena = Arena(torch.device("cpu"), 1 << 20)
-    process = Process(torch.device("cpu"), QUICK, arena, interpret=True)
-    process.close()
-    with pytest.raises(Died):
-        process.ask("start")
 
 
 def test_blocks_of_the_arena_move_on_and_come_back():
@@ -201,15 +201,6 @@ def test_blocks_of_the_arena_move_on_and_come_back():
     with pytest.raises(MemoryError, match="used up"):
         arena.empty(4096, torch.float32, [])
     arena.close()
-
-
-def test_a_case_that_is_larger_than_what_is_shared_makes_room(monkeypatch):
-    monkeypatch.setattr(sandbox, "SHARED", 1 << 16)
-    shown = case((8, 768), torch.float32, dim=-1)
-    with Box(here(), limits=QUICK, size=1 << 16) as small:
-        verdict = judge(f"{USER}:softmax", only_native(shown), box=small, describe=False)
-        assert verdict.outcome == "right", verdict.smallest
-        assert small.arena.size >= 8 * 8 * 768 * 4
 
 
 # mistakes
@@ -270,21 +261,18 @@ def test_the_command_line(capfd, tmp_path):
         assert e.value.code == 2 and said in capfd.readouterr().err
 
 
-def test_the_command_that_is_shown_gives_the_same_verdict(capfd, tmp_path):
+def test_the_command_that_is_shown_gives_the_same_verdict(capfd, tmp_path, box):
     """The command is run in a shell, with names that a shell would split."""
     copy = tmp_path / "my kernels.py"
     copy.write_text(USER.read_text())
-    asked = ["judge", f"{copy}:forgets_the_sum", "--as", "softmax.backward", "--nondeterministic"]
-
-    def smallest(words):
-        with pytest.raises(SystemExit) as e:
-            cli.main([*words, "--json"])
-        assert e.value.code == 1
-        return json.loads(capfd.readouterr().out)[0]["smallest"]
-
-    first = smallest([*asked, "--case", SMALL])
-    assert "--nondeterministic" in first["command"]
-    assert smallest(shlex.split(first["command"])[1:]) == first
+    how = {"cases": [SMALL], "deterministic": False, "describe": False}
+    first = judge(f"{copy}:forgets_the_sum", "softmax.backward", box=box, **how).smallest
+    assert "--nondeterministic" in first.command
+    with pytest.raises(SystemExit) as e:
+        cli.main([*shlex.split(first.command)[1:], "--json"])
+    assert e.value.code == 1
+    shown = json.loads(capfd.readouterr().out)[0]["smallest"]
+    assert shown == json.loads(json.dumps(asdict(first)))
 
 
 # what is shown

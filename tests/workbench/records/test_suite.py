@@ -1,6 +1,8 @@
 """Results of runs of the tests: counted, stored by commit, merged and shown by `ledger`."""
 
+import json
 import re
+import subprocess
 from dataclasses import replace
 from io import StringIO
 from types import SimpleNamespace
@@ -62,9 +64,48 @@ def test_runs_are_kept_merged_once_and_shown(tmp_path, monkeypatch):
     assert re.search(
         r"Tests on nvidia-h200: 17 passed, 1 failed, 4 skipped in 60 s, 2030-01-01T10:05:00Z "
         r"at 1a2b3c4d5e6f, torch 2\.11\.0 \(the tests of make test\)\s+"
-        r"#\s+tests/test_a\.py::test_b",
+        r"#\s+this checkout's git does not know that commit\s+"
+        r"#\s+tests/test_a\.py::test_b: no reason is known",
         said,
     )
+
+
+def test_a_failure_needs_a_reason(tmp_path):
+    """Of the newest run on each machine; older runs do not count."""
+    older = replace(RUN, part="1/1", when="2029-01-01T10:00:00Z", failures=("tests/old.py::x",))
+    newest = replace(SECOND, part="1/1")
+    for run in (older, newest, replace(newest, machine="nvidia-h100", failures=())):
+        suite.append(run, tmp_path / suite.FILE)
+    (problem,) = ledger._of_runs(tmp_path)
+    assert problem.startswith("nvidia-h200: tests/test_a.py::test_b failed")
+    assert problem in ledger.check(tmp_path)
+    reason = "PyTorch adds bfloat16 in an order that differs from call to call"
+    (tmp_path / suite.KNOWN).write_text(json.dumps({"tests/test_a.py::test_b": reason}))
+    assert not [*ledger._of_runs(tmp_path)]
+    assert f"tests/test_a.py::test_b: {reason}" in shown(results.ledger(ledger.ledger(tmp_path)))
+
+
+def test_a_ledger_counts_the_files_that_changed_since_a_run(tmp_path, monkeypatch):
+    def git(*words):
+        done = subprocess.run(
+            ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e", *words],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        return done.stdout.strip()
+
+    monkeypatch.setattr(suite, "ROOT", tmp_path)
+    for folder in suite.SOURCES:
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.py").touch()
+    git("init", "-q"), git("add", "-A"), git("commit", "-qm", "first")
+    commit = git("rev-parse", "HEAD")
+    assert suite.changed_since(commit) == 0
+    (tmp_path / suite.SOURCES[0] / "a.py").write_text("1\n")
+    (tmp_path / suite.SOURCES[1] / "a.py").write_text("1\n")
+    (tmp_path / "README.md").write_text("1\n")
+    git("add", "-A"), git("commit", "-qm", "second")
+    assert suite.changed_since(commit) == suite.changed_since(f"{commit}+") == 2
+    assert suite.changed_since("0" * 40) is None
 
 
 def test_a_ledger_says_that_no_gpu_ran_the_tests(tmp_path):

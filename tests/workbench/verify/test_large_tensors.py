@@ -58,6 +58,19 @@ def test_means_that_cancel_are_held_to_the_operators_own_analysis():
     assert large_tensors.noise_of_rows(operator, args, x[0], 1) is None
 
 
+def test_the_noise_of_some_rows_belongs_to_their_targets(monkeypatch):
+    operator = ladder("cross_entropy").operator
+    x = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+    target = torch.arange(40) % 6
+    args = {"x": x, "target": target, "weight": None, "reduction": "none", "ignore_index": -100,
+            "label_smoothing": 0.0, "z_loss": 0.0, "softcap": 0.0, "smooth": False, "cap": False,
+            "to": None}  # fmt: skip
+    rows = operator.results.index("max_sum")
+    whole = operator.noise(**args)[rows]
+    monkeypatch.setattr(large_tensors, "CHUNK", 7 * 6)
+    torch.testing.assert_close(large_tensors.noise_of_rows(operator, args, whole, rows), whole)
+
+
 @pytest.fixture(scope="module")
 def large():
     operator = ladder("softmax").operator

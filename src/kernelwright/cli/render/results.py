@@ -343,23 +343,31 @@ def ledger(found: Any) -> RenderableType:
         table.add(operator, row.rung, backend, proven, many, Text(remark, "dim"))
     problems = [Note(p, "red") for p in found.problems]
     said = f"{len(problems)} problems" if problems else "no problems"
-    suites = [x for ran in found.suite for x in _suite(ran)]
+    suites = [
+        note
+        for ran in found.suite
+        for note in _suite(ran, found.known, found.changed.get(ran.commit))
+    ]
     suites = suites or [Note("The tests have not been run on a GPU.", "")]
     calls = Note(f"Calls of operators: {found.calls}.", "")
     return Group(table, *suites, calls, *problems, Note(said, "bold"))
 
 
-def _suite(ran: Any) -> list[Note]:
-    """The last run of the tests on a machine, and its failures."""
-    what = "all tests" if ran.scope == "all" else "the tests of make test"
+def _suite(ran: Any, known: dict[str, str], changed: int | None) -> list[Note]:
+    """The last run of the tests on a machine, its failures, and how old it is."""
+    what = {"all": "all tests", "check": "tools.gpu_check", "cover": "the tests of make test"}
     missing = f", without parts {', '.join(ran.missing)}" if ran.missing else ""
     counts = f"{ran.passed} passed, {ran.failed} failed, {ran.skipped} skipped"
     head = (
-        f"Tests on {ran.machine}: {counts} in {ran.seconds:.0f} s, {ran.when} "
-        f"at {ran.commit[:12]}, torch {ran.torch} ({what}{missing})"
+        f"Tests on {ran.machine}: {counts} in {ran.seconds:.0f} s, {ran.when} at "
+        f"{ran.commit[:12]}, torch {ran.torch} ({what.get(ran.scope, ran.scope)}{missing})"
     )
     style = "red" if ran.failed else "yellow" if ran.missing else "green"
-    return [Note(head, style), *(Note(f"  {name}", "red") for name in ran.failures)]
+    since = "this checkout's git does not know that commit"
+    if changed is not None:
+        since = f"{counted(changed, 'file')} of kernels, dispatch and toolchain changed since"
+    failures = (Note(f"  {n}: {known.get(n, 'no reason is known')}", "red") for n in ran.failures)
+    return [Note(head, style), Note(f"  {since}", "yellow" if changed else ""), *failures]
 
 
 def merged(found: Any) -> Note:

@@ -63,6 +63,9 @@ def attention(
     mask = attention_mask
     if position_bias is not None:
         mask = position_bias if mask is None else _biased(position_bias, mask)
+        if causal:
+            seen = torch.ones(mask.shape[-2:], dtype=torch.bool, device=mask.device).tril()
+            mask, causal = _biased(mask, seen), False
     y = kw.scaled_dot_product_attention(
         query, key, value, mask, dropout, causal, scaling, enable_gqa=True
     )

@@ -35,6 +35,7 @@ def index_select(
     """
     arguments.tensor("input", input)
     dim = numbered(input, dim, index)
+    arguments.in_range("index", index, input.shape[dim] if input.ndim else 1)
     if input.ndim == 0 or not input.is_floating_point():
         y = torch.index_select(input, dim, index)
     else:

@@ -32,6 +32,14 @@ def classes(shape, dtype, target, weight, reduction):
     return target.contiguous(), weight
 
 
+def no_ignored_class(ignore_index) -> None:
+    """Raise ValueError if a class is to be ignored among class probabilities, as PyTorch does."""
+    if ignore_index is not None and ignore_index >= 0:
+        raise ValueError(
+            f"ignore_index: {ignore_index} names a class, but target is class probabilities"
+        )
+
+
 def not_jagged(input) -> None:
     """Raise NotImplementedError for a nested input: a loss is computed over all tokens."""
     if input.is_nested:
@@ -61,6 +69,11 @@ def legacy_reduction(size_average: bool | None, reduce: bool | None, reduction: 
 
 
 def form(ignore_index, label_smoothing, z_loss, softcap) -> Form:
+    for name, value in (("label_smoothing", label_smoothing), ("z_loss", z_loss)):
+        if type(value) is not float:
+            arguments.real(name, value)
+    if softcap is not None:
+        arguments.real("softcap", softcap)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"label_smoothing: must be between 0 and 1, is {label_smoothing}")
     if softcap is not None and not softcap > 0:

@@ -62,8 +62,24 @@ def tokens(x, target, weight, form: Form) -> Tokens:
     return Tokens(ignored, hit, of_hit.masked_fill(ignored, 0.0))
 
 
+def max_sum(z):
+    """(max z, sum of exp(z - max)) of each row, in a last dimension of 2: lse = max + log(sum).
+    They are saved apart, because in their sum a large max absorbs the log. NaN for rows that have
+    no probabilities: those with a NaN or an infinity, or of nothing but -inf."""
+    top = z.amax(-1)
+    total = torch.exp(z - top.unsqueeze(-1)).sum(-1)
+    return torch.where((total > 0).unsqueeze(-1), torch.stack((top, total), -1), torch.nan)
+
+
+def log_probabilities(z, of_rows):
+    """(log p, lse) from z and its `max_sum`; z - max is exact where terms of a large common size
+    cancel."""
+    top, log_total = of_rows[..., 0], of_rows[..., 1].log()
+    return (z - top.unsqueeze(-1)) - log_total.unsqueeze(-1), top + log_total
+
+
 def losses(logp, lse, weight, of: Tokens, form: Form):
-    """The loss of each token; logp = z - lse."""
+    """The loss of each token from log p."""
     hit = logp.gather(-1, of.hit.unsqueeze(-1)).squeeze(-1)
     plain = (-(1 - form.label_smoothing) * of.weight * hit).masked_fill(of.ignored, 0.0)
     return plain + beside(logp, lse, weight, of, form)

@@ -53,8 +53,9 @@ def instance_norm(
             f"input: a channel needs more than one element, but has shape {tuple(input.shape)}"
         )
     x, last = flat(input)
-    y, mean, rstd = with_statistics(x, weight, bias, channels, eps, last, silu)
+    y, mean, _ = with_statistics(x, weight, bias, channels, eps, last, silu)
     if input.numel() and not (running_mean is None and running_var is None):
-        variance = (rstd.pow(-2) - eps).clamp_min(0.0) * (elements / (elements - 1))
+        # from x: a variance taken from rstd would cancel against eps
+        variance = x.detach().to(mean.dtype).var(1 if last else 2)
         update(running_mean, running_var, mean.mean(0), variance.mean(0), momentum)
     return restored(y, last, input.shape)

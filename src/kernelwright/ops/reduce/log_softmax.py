@@ -40,9 +40,7 @@ def log_softmax(
         arguments.floating("input", input)
     if dim is None:
         dim = _get_softmax_dim("log_softmax", input.ndim, _stacklevel)
-    span = max(input.ndim, 1)  # a 0-d tensor takes dim 0 and -1
-    if not -span <= dim < span:
-        raise IndexError(f"dim: {dim} is out of range for a tensor of {input.ndim} dimensions")
+    arguments.dimension("dim", dim, input.ndim)
     if input.is_nested:
         dim = dim if dim < 0 else dim - input.ndim
         y = on_rows(lambda values: torch.log_softmax(values, dim, dtype=dtype), input, (dim,))

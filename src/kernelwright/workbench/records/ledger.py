@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
@@ -59,13 +59,21 @@ class LedgerRow:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Every GPU rung, every inconsistency in the shipped data, when the test suite last ran on each
-    GPU, and what calls of operators run in."""
+    """Every GPU rung, every inconsistency in the shipped data, when the tests last ran on each GPU,
+    and what calls of operators run in.
+
+    Attributes:
+        known: the reasons of accepted failures, by name.
+        changed: by commit of a run, how many files of kernels, dispatch and toolchain have changed
+            since; None where that is not known.
+    """
 
     rows: tuple[LedgerRow, ...]
     problems: tuple[str, ...]
     suite: tuple[suite.SuiteStanding, ...] = ()
     calls: str = ""
+    known: dict[str, str] = field(default_factory=dict)
+    changed: dict[str, int | None] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -85,19 +93,34 @@ def ledger(root: Path | None = None) -> Ledger:
     roots = [root] if root else [*records.roots()]
     for folder in roots:
         _read_whole(folder)
-    ran = suite.standing(suite.load((root or records.ROOT) / suite.FILE))
-    return Ledger(tuple(_rows(*roots)), tuple(check(root)), tuple(ran), cpp.calls())
+    shipped = root or records.ROOT
+    ran = suite.standing(suite.load(shipped / suite.FILE))
+    return Ledger(
+        tuple(_rows(*roots)),
+        tuple(check(root)),
+        tuple(ran),
+        cpp.calls(),
+        suite.known_failures(shipped),
+        {run.commit: suite.changed_since(run.commit) for run in ran},
+    )
 
 
 def check(root: Path | None = None) -> list[str]:
     """Every problem of the records and proofs, one line each.
 
-    A rung in a default order or a tuned table is unproven; `proven.json` does not match the
-    records; a record belongs to another source than the current one, names something that does not
-    exist, has an outcome that contradicts its error, or has times although it did not pass.
+    The newest run of the tests on a GPU has a failure that is not in known_failures.json; a rung
+    in a default order or a tuned table is unproven; `proven.json` does not match the records; a
+    record belongs to another source than the current one, names something that does not exist, has
+    an outcome that contradicts its error, or has times although it did not pass.
     """
     root = root or records.ROOT
-    return [*_of_lines(root), *_of_defaults(root), *_of_tables(), *_of_proven(root)]
+    return [
+        *_of_runs(root),
+        *_of_lines(root),
+        *_of_defaults(root),
+        *_of_tables(),
+        *_of_proven(root),
+    ]
 
 
 def proven(*roots: Path) -> dict[str, dict[str, list[str]]]:
@@ -202,6 +225,15 @@ def _wanted(lad: Ladder) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
+def _of_runs(root: Path) -> Iterator[str]:
+    """Failures of the newest run on each GPU that have no reason."""
+    known = suite.known_failures(root)
+    for ran in suite.standing(suite.load(root / suite.FILE)):
+        for name in ran.failures:
+            if name not in known:
+                yield f"{ran.machine}: {name} failed, for no reason in {suite.KNOWN}"
+
+
 def _of_lines(root: Path) -> Iterator[str]:
     known = {lad.name: lad for lad in ladders()}
     runs = {r["run"] for path in root.glob("*/runs.jsonl") for _, r in data.lines(path)}
@@ -231,10 +263,15 @@ def _within(error: Line, budget: Line) -> bool:
     return all(error[k] <= budget[k] for k in error)  # false for NaN
 
 
+@cache
+def _case_ids(lad: Ladder) -> frozenset[str]:
+    return frozenset((ALL_CASES, *(c.id for c in lad.operator.cases)))
+
+
 def of_line(lad: Ladder, line: Line) -> Iterator[str]:
     """The names in an operator's record that do not exist (any more), one problem each."""
     watched = line["case"].startswith("check:")  # all of a rung's configs under one tool
-    if not watched and line["case"] not in {ALL_CASES, *(c.id for c in lad.operator.cases)}:
+    if not watched and line["case"] not in _case_ids(lad):
         yield f"{lad.name} has no case {line['case']}"
     if ":" in line["rung"] or line["rung"] == "control":  # a peer, a roof
         return

@@ -1,19 +1,26 @@
-"""Runs of the test suite on GPUs: when, at which commit, and with which result.
+"""Runs of the tests and of tools.gpu_check on GPUs: when, at which commit, with which result.
 
-`records/suite.jsonl` has one line for each run of `pytest --record-suite`, the newest last. A run
-may be a part of the suite; the parts of one commit are counted together.
+`records/suite.jsonl` has one line for each run of `pytest --record-suite` or `tools.gpu_check
+--record`, the newest last. A run may be a part of the suite; the parts of one commit are counted
+together. `records/known_failures.json` gives the reason of each failure that is accepted, by its
+name.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kernelwright.dispatch import data
 
-FILE = "suite.jsonl"
+FILE, KNOWN = "suite.jsonl", "known_failures.json"
+CHECK = "check"  # the scope of tools.gpu_check
+ROOT = Path(__file__).resolve().parents[4]  # of the checkout
+#: Sources on which the result of a run on a GPU depends.
+SOURCES = tuple(f"src/kernelwright/{p}" for p in ("ops", "include", "dispatch", "toolchain"))
 
 
 @dataclass(frozen=True)
@@ -24,7 +31,7 @@ class SuiteRun:
         commit: "1a2b3c4...", followed by "+" if there were uncommitted changes.
         when: the time of its end, UTC.
         machine: a slug, as in records.
-        scope: "all", or "cover" for the tests that `make test` runs.
+        scope: "all", "cover" for the tests that `make test` runs, or CHECK.
         part: "2/7", or "1/1".
         seconds: wall-clock time.
         failures: names of the tests that failed.
@@ -62,6 +69,22 @@ class SuiteStanding:
     seconds: float
     failures: tuple[str, ...]
     missing: tuple[str, ...]
+
+
+def known_failures(root: Path) -> dict[str, str]:
+    """The accepted failures in a folder of records: the reason of each, by name."""
+    return data.document(root / KNOWN, {})
+
+
+def changed_since(commit: str) -> int | None:
+    """How many files of SOURCES differ between a commit and the checkout; None if there is no
+    checkout, or if its git does not know the commit."""
+    git = ["git", "-C", str(ROOT), "diff", "--name-only", commit.rstrip("+"), "--", *SOURCES]
+    try:
+        done = subprocess.run(git, capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    return None if done.returncode else len(done.stdout.splitlines())
 
 
 def append(run: SuiteRun, path: Path) -> None:

@@ -115,7 +115,9 @@ def noise_of_rows(
     step = max(1, CHUNK * rows.shape[0] // rows.numel())
 
     def some(t: torch.Tensor, first: int) -> torch.Tensor:
-        return t[first : first + step] if t.shape[:-1] == rows.shape[:-1] else t
+        # integers: a row's target; a weight of classes may have as many elements as there are rows
+        one_each = t.shape == rows.shape[:-1] and not t.is_floating_point()
+        return t[first : first + step] if t.shape[:-1] == rows.shape[:-1] or one_each else t
 
     parts: list[torch.Tensor] = []
     for first in range(0, rows.shape[0], step):

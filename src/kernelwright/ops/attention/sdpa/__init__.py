@@ -155,7 +155,7 @@ def scaled_dot_product_attention(
             point, added to the scores. A floating-point mask may require a gradient.
         dropout_p: probability of dropping a weight; applies whether or not a module is training.
             The seed comes from PyTorch's generator of the query's device.
-        is_causal: query i sees keys 0 to i, even if L and S differ.
+        is_causal: query i sees keys 0 to i, even if L and S differ; not together with attn_mask.
         scale: of the scores; by default 1 / sqrt(E).
         enable_gqa: key and value may have fewer heads, a divisor of the number of query heads; each
             is used by a group of consecutive query heads.
@@ -165,7 +165,8 @@ def scaled_dot_product_attention(
 
     Raises:
         TypeError: an argument is not floating point, or dtypes do not agree.
-        ValueError: shapes do not agree, or dropout_p is not a probability.
+        ValueError: shapes do not agree, dropout_p is not a probability, or attn_mask is given with
+            is_causal.
 
     Source: Dao, FlashAttention-2, arXiv:2307.08691.
     """
@@ -179,14 +180,15 @@ def scaled_dot_product_attention(
             raise TypeError(f"{name}: has dtype {t.dtype}, query has {query.dtype}")
     try:
         probability(dropout_p)
-    except ValueError as e:
-        raise ValueError(f"dropout_{e}") from None
+    except (TypeError, ValueError) as e:
+        raise type(e)(f"dropout_{e}") from None
     if key.shape[-1] != query.shape[-1]:
         raise ValueError(f"key: has heads of {key.shape[-1]} elements, query of {query.shape[-1]}")
     if value.shape[-2] != key.shape[-2]:
         raise ValueError(f"value: has {value.shape[-2]} rows, key has {key.shape[-2]}")
     if scale is None:
         scale = 1.0 / math.sqrt(query.shape[-1]) if query.shape[-1] else 1.0
+    arguments.real("scale", scale)
     if scale < 0:
         query, scale = -query, -scale
 
@@ -195,6 +197,8 @@ def scaled_dot_product_attention(
     q, k, v = _four(query, batch, heads), _four(key, batch, own), _four(value, batch, own)
     mask = None
     if attn_mask is not None:
+        if is_causal:
+            raise ValueError("attn_mask: must not be given with is_causal; mask later keys in it")
         mask = _mask(attn_mask, query.dtype, (*batch, heads, q.shape[2], k.shape[2]))
     wants = mask is not None and mask.is_floating_point() and recorded(mask)
     seed = draw_seed(query.device) if dropout_p > 0.0 else None

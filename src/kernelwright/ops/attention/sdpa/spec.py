@@ -4,8 +4,10 @@
 
 for each head of a batch. With `causal`, query i sees keys 0 to i. If a boolean mask is False or a
 floating-point mask is -inf, the query does not see the key, whatever the score is (even NaN). A
-query that sees no key has y = 0 and lse = -inf. Several heads of q may share a head of k and v.
-With a seed, weights are dropped with probability p after the softmax.
+query that sees no key has y = 0 and lse = -inf. If a floating-point mask is added, which may be as
+low as the lowest number for every key of a query, lse would lose the logarithm: the result `lse`
+then has a last dimension with the largest score and the sum of exp(s - largest). Several heads of q
+may share a head of k and v. With a seed, weights are dropped with probability p after the softmax.
 
 The backward recomputes the weights: P = exp(s - lse). With D = sum(gy y) for each query,
 
@@ -72,6 +74,9 @@ EXTENDED = (
     case((2, 3, 24, 64), BF16, order="bshd"),
     case((2, 4, 21, 16), BF16, s=45, mask="rows"),
     case((1, 2, 33, 32), F32, mask="heads", hk=1),
+    *(case((2, 2, 21, 16), d, s=45, mask="lowest") for d in (BF16, F16, F32)),
+    *(case((1, 2, 37, 32), d, mask="lowest", wide=True, causal=True) for d in (BF16, F32)),
+    *(case((1, 2, 21, 16), d, s=45, mask=m) for d in (BF16, F32) for m in ("shifted", "nan")),
     case((2, 2, 33, 32), BF16, s=40, mask="heads", causal=True),
     case((1, 2, 24, 16), F32, s=45, mask="bool", special="k", values="nan"),
     case((1, 2, 24, 32), BF16, special="v", values="nan"),
@@ -102,12 +107,29 @@ def reference(q, k, v, mask, seed, causal, mask_grad, scale, p):
     weights = e / total.masked_fill(total == 0, 1.0)
     if seed is not None:
         weights = weights * factor(weights.shape, seed, p).to(weights)
-    return per_group(weights, v), (top + total.log()).squeeze(-1)
+    y = per_group(weights, v)
+    if added(mask):
+        return y, torch.cat((torch.where(total.isnan(), total, top), total), -1)
+    return y, (top + total.log()).squeeze(-1)
+
+
+def added(mask) -> bool:
+    """Whether a mask is added to the scores."""
+    return mask is not None and mask.dtype != torch.bool
+
+
+def weights_of(s, lse, mask):
+    """The weights, from the scores and the forward's `lse`."""
+    if not added(mask):
+        return torch.exp(s - lse.masked_fill(lse == -torch.inf, 0.0).unsqueeze(-1))
+    top, total = lse.split(1, -1)
+    e = torch.exp(s - top.masked_fill(top == -torch.inf, 0.0))
+    return e / total.masked_fill(total == 0, 1.0)
 
 
 def backward_reference(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p):
     s = scores(q, k, mask, causal, scale)
-    weights = torch.exp(s - lse.masked_fill(lse == -torch.inf, 0.0).unsqueeze(-1))
+    weights = weights_of(s, lse, mask)
     kept = 1.0 if seed is None else factor(weights.shape, seed, p).to(weights)
     of_weights = per_group(gy, v.mT) * kept
     ds = weights * (of_weights - (gy * y).sum(-1, keepdim=True))
@@ -120,7 +142,7 @@ def backward_reference(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale
 def scores(q, k, mask, causal, scale):
     """(B, H, L, S), with -inf where a query does not see a key."""
     s = per_group(q, k.mT) * scale
-    if mask is not None and mask.dtype != torch.bool:
+    if added(mask):
         s = s + mask
     hidden = unseen(s, mask, causal)
     return s if hidden is None else s.masked_fill(hidden, -torch.inf)
@@ -205,10 +227,27 @@ def _mask(c: Case, shape, device: str):
             seen[:, :, :1] = False
         return seen, False
     many = h if kind == "heads" else 1
-    mask = tensor(own, "mask", device, shape=(1, many, length, s))
+    dtype = F32 if c.param("wide") else c.dtype
+    mask = tensor(own, "mask", device, shape=(1, many, length, s), dtype=dtype)
     if device != "meta":
-        mask[mask > 1.5] = -torch.inf
+        _set_mask(mask, kind)
     return mask, True
+
+
+def _set_mask(mask, kind: str) -> None:
+    """Special values of a mask (1, H, L, S) that is added."""
+    mask[mask > 1.5] = -torch.inf
+    if kind == "lowest":  # as transformers mask padding on the left
+        hidden = torch.arange(mask.shape[-1], device=mask.device) < mask.shape[-1] // 3
+        mask.zero_().masked_fill_(hidden, torch.finfo(mask.dtype).min)
+        mask[:, :, :2] = torch.finfo(mask.dtype).min  # a query of padding sees no other keys
+        mask[:, :, 2] = -torch.inf
+        mask[:, :, 3, ::2] = -torch.inf
+        mask[:, :, 3, 1::2] = torch.finfo(mask.dtype).min
+    elif kind == "shifted":
+        mask += 1000.0
+    elif kind == "nan":
+        mask[:, :, -1, 1] = torch.nan
 
 
 def _seed(c: Case, device: str) -> torch.Tensor:
@@ -237,7 +276,8 @@ def accumulated(dtype: torch.dtype) -> torch.dtype:
 
 def outputs(q, k, v, mask, seed, causal, mask_grad, scale, p):
     y = ordered_as(q, (*q.shape[:3], v.shape[3]))
-    return y, TensorSpec.contiguous(q.shape[:3], accumulated(q.dtype))
+    parts = (2,) if added(mask) else ()
+    return y, TensorSpec.contiguous((*q.shape[:3], *parts), accumulated(q.dtype))
 
 
 def backward_outputs(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p):
@@ -290,11 +330,13 @@ def quantum(dtype: torch.dtype) -> float:
     return info.smallest_normal * info.eps / 2 if dtype.itemsize == 2 else 0.0
 
 
-def of_scores(q, k, scale, s):
-    """Error of the scores: of a sum over the head size, and of the exponent's argument."""
+def of_scores(q, k, mask, scale, s):
+    """Error of the scores: of a sum over the head size, and of the exponent's argument. A mask that
+    absorbs a score even in float64 leaves neither."""
     u = U * root_levels(q.shape[3])
     squares = per_group(q.double().square(), k.double().square().mT)
-    return u * scale * squares.sqrt() + 2 * U * s.nan_to_num(0, 0, 0).abs()
+    found = u * scale * squares.sqrt() + 2 * U * s.nan_to_num(0, 0, 0).abs()
+    return found.masked_fill(s == mask, 0.0) if added(mask) else found
 
 
 def noise(q, k, v, mask, seed, causal, mask_grad, scale, p):
@@ -302,15 +344,22 @@ def noise(q, k, v, mask, seed, causal, mask_grad, scale, p):
     which are independent; the error of a sum over the keys is the root of the sum of their
     squares."""
     wide = [t.double() for t in (q, k, v)]
+    mask = mask.double() if added(mask) else mask
     s = scores(*wide[:2], mask, causal, scale)
-    lse = reference(*wide, mask, None, causal, mask_grad, scale, 0.0)[1].unsqueeze(-1)
-    weights = torch.exp(s - lse.masked_fill(lse == -torch.inf, 0.0))
+    lse = reference(*wide, mask, None, causal, mask_grad, scale, 0.0)[1]
+    weights = weights_of(s, lse, mask)
     kept = 1.0 if seed is None else factor(weights.shape, seed, p)
-    each = of_scores(q, k, scale, s) + U * root_levels(s.shape[-1]) + 2 * rounding(q.dtype)
+    of_s = of_scores(q, k, mask, scale, s)
+    each = of_s + U * root_levels(s.shape[-1]) + 2 * rounding(q.dtype)
     each = each.masked_fill(weights == 0, 0.0)  # the scores of hidden keys may be NaN
     of_weights = weights * kept * each + quantum(q.dtype) * (weights > 0)
     of_y = per_group(of_weights.square(), wide[2].square()).sqrt()
-    of_lse = (weights * each).square().sum(-1).sqrt() + 2 * U * lse.squeeze(-1).abs()
+    of_lse = (weights * each).square().sum(-1).sqrt()
+    if added(mask):  # each part; that of the sum moves with the largest score
+        of_top = of_s.masked_fill(weights == 0, 0.0).amax(-1) if s.shape[-1] else of_lse
+        of_lse = torch.stack((of_top, lse[..., 1] * (of_lse + of_top + 4 * U)), -1)
+    else:
+        of_lse = of_lse + 2 * U * lse.abs()
     return of_y.nan_to_num(0, 0, 0), of_lse.nan_to_num(0, 0, 0)
 
 
@@ -318,11 +367,13 @@ def backward_noise(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p)
     """As in the forward. dP - D cancels, which leaves the rounding errors of both terms; dS is
     rounded to a 16-bit type like the weights."""
     g, a, b, c, d = (t.double() for t in (gy, q, k, v, y))
+    mask = mask.double() if added(mask) else mask
     s = scores(a, b, mask, causal, scale)
-    total = lse.double().masked_fill(lse == -torch.inf, 0.0).unsqueeze(-1)
-    weights = torch.exp(s - total)
+    weights = weights_of(s, lse.double(), mask)
     kept = 1.0 if seed is None else factor(weights.shape, seed, p)
-    each = of_scores(q, k, scale, s) + 2 * U * total.abs() + 2 * rounding(q.dtype)
+    each = of_scores(q, k, mask, scale, s) + 2 * rounding(q.dtype)
+    if not added(mask):
+        each = each + 2 * U * lse.double().nan_to_num(0, 0, 0).abs().unsqueeze(-1)
     each = each.masked_fill(weights == 0, 0.0)
     of_weights = per_group(g, c.mT) * kept
     rest = of_weights - (g * d).sum(-1, keepdim=True)

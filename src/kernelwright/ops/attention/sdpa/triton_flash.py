@@ -26,8 +26,8 @@ def masked(
     z, mask_ptr, row, col, rows, cols, mask_row, mask_col, EDGE: tl.constexpr,
     CAUSAL: tl.constexpr, MASK: tl.constexpr,
 ):  # fmt: skip
-    """Scores to base 2 of queries `row` (n, 1) and keys `col` (1, n), with -inf for keys that a
-    query does not see. EDGE: some keys may be outside, or after the query."""
+    """Scores of queries `row` (n, 1) and keys `col` (1, n), with -inf for keys that a query does
+    not see. EDGE: some keys may be outside, or after the query."""
     if MASK != 0:
         inside = (row < rows) & (col < cols)
         at = mask_ptr + row.to(tl.int64) * mask_row + col.to(tl.int64) * mask_col
@@ -36,12 +36,21 @@ def masked(
             z = tl.where(m != 0, z, float("-inf"))
         else:
             more = m.to(tl.float32)
-            z = tl.where(more == float("-inf"), float("-inf"), z + more * LOG2E)
+            z = tl.where(more == float("-inf"), float("-inf"), z + more)
     if EDGE:
         z = tl.where(col < cols, z, float("-inf"))
         if CAUSAL:
             z = tl.where(col <= row, z, float("-inf"))
     return z
+
+
+@triton.jit
+def base2(difference, MASK: tl.constexpr):
+    """A difference of scores to base 2. With a floating-point mask, scores are to base e until
+    then: log2(e) times the lowest number, with which keys are masked, is -inf."""
+    if MASK == 2:
+        difference *= LOG2E
+    return difference
 
 
 @triton.jit
@@ -62,8 +71,8 @@ def walk(
                    EDGE, CAUSAL, MASK)  # fmt: skip
         higher = tl.maximum(top, tl.max(z, 1))
         base = tl.where(higher == float("-inf"), 0.0, higher)
-        e = tl.exp2(z - base[:, None])
-        fade = tl.exp2(top - base)
+        e = tl.exp2(base2(z - base[:, None], MASK))
+        fade = tl.exp2(base2(top - base, MASK))
         total = total * fade + tl.sum(e, 1)
         acc = acc * fade[:, None]
         if DROP:
@@ -94,7 +103,9 @@ def attention_fwd(
     k_ptr += b * k_b + h // group * k_h
     v_ptr += b * v_b + h // group * v_h
     mask_ptr += b * mask_b + h * mask_h
-    factor = scale * LOG2E
+    factor = scale
+    if MASK != 2:
+        factor *= LOG2E
 
     last = s
     whole = s // COLS * COLS  # keys that need no masks
@@ -117,8 +128,12 @@ def attention_fwd(
 
     y = acc / tl.where(total == 0.0, 1.0, total)[:, None]
     store(y, y_ptr + b * y_b + h * y_h, y_row, start, length, 1, ROWS, DV, DV2)
-    lse = (top + tl.log2(total)) * LN2
-    tl.store(lse_ptr + head * length + row, lse, mask=row < length)
+    at = head * length + row
+    if MASK == 2:
+        tl.store(lse_ptr + 2 * at, tl.where(total == total, top, total), mask=row < length)
+        tl.store(lse_ptr + 2 * at + 1, total, mask=row < length)
+    else:
+        tl.store(lse_ptr + at, (top + tl.log2(total)) * LN2, mask=row < length)
 
 
 def plan(gpu, config, **args):

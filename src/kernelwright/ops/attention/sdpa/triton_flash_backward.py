@@ -21,7 +21,7 @@ from kernelwright.ops.attention._tiles import LOG2E, product, store, tile
 
 from .call import Call
 from .tiling import backward_shape_of
-from .triton_flash import masked
+from .triton_flash import base2, masked
 
 
 @triton.jit
@@ -44,9 +44,9 @@ def attention_bwd_dot(
 
 @triton.jit
 def weights_and_ds(
-    q, k, v, gy, lse, dot, mask_ptr, seed_ptr, row, first_col, head, length, s, mask_row, mask_col,
-    factor, p, TURNED: tl.constexpr, EDGE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr,
-    DROP: tl.constexpr, WHOLE: tl.constexpr, COLS: tl.constexpr,
+    q, k, v, gy, lse, total, dot, mask_ptr, seed_ptr, row, first_col, head, length, s, mask_row,
+    mask_col, scale, p, TURNED: tl.constexpr, EDGE: tl.constexpr, CAUSAL: tl.constexpr,
+    MASK: tl.constexpr, DROP: tl.constexpr, WHOLE: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
     """(the weights that multiply v, dS), for queries `row` and COLS keys from `first_col` on.
     TURNED: keys as rows, the order in which gk and gv use them from registers."""
@@ -54,12 +54,19 @@ def weights_and_ds(
     if TURNED:
         z, of_weights = product(k, tl.trans(q)), product(v, tl.trans(gy))
         down, across, least, less = row[None, :], col[:, None], lse[None, :], dot[None, :]
+        sums = total[None, :]
     else:
         z, of_weights = product(q, tl.trans(k)), product(gy, tl.trans(v))
         down, across, least, less = row[:, None], col[None, :], lse[:, None], dot[:, None]
+        sums = total[:, None]
+    factor = scale
+    if MASK != 2:
+        factor *= LOG2E
     z = masked(z * factor, mask_ptr, down, across, length, s, mask_row, mask_col, EDGE, CAUSAL,
                MASK)  # fmt: skip
-    weights = tl.exp2(z - least)
+    weights = tl.exp2(base2(z - least, MASK))
+    if MASK == 2:
+        weights /= sums
     kept = weights
     if DROP:
         at = (head * length + row.to(tl.int64))[:, None]
@@ -72,11 +79,19 @@ def weights_and_ds(
 
 
 @triton.jit
-def of_queries(lse_ptr, dot_ptr, head, row, length):
-    """(lse to base 2, D) of queries; 0 if lse is -inf or the query does not exist."""
-    lse = tl.load(lse_ptr + head * length + row, mask=row < length, other=0.0) * LOG2E
-    dot = tl.load(dot_ptr + head * length + row, mask=row < length, other=0.0)
-    return tl.where(lse == float("-inf"), 0.0, lse), dot
+def of_queries(lse_ptr, dot_ptr, head, row, length, MASK: tl.constexpr):
+    """(lse to base 2, 1, D) of queries, or with a floating-point mask (largest score, sum of
+    exponentials, D); (0, 1, D) if the query sees no key or does not exist."""
+    at, there = head * length + row, row < length
+    dot = tl.load(dot_ptr + at, mask=there, other=0.0)
+    if MASK == 2:
+        lse = tl.load(lse_ptr + 2 * at, mask=there, other=0.0)
+        total = tl.load(lse_ptr + 2 * at + 1, mask=there, other=1.0)
+        total = tl.where(total == 0.0, 1.0, total)
+    else:
+        lse = tl.load(lse_ptr + at, mask=there, other=0.0) * LOG2E
+        total = dot
+    return tl.where(lse == float("-inf"), 0.0, lse), total, dot
 
 
 @triton.jit
@@ -110,10 +125,10 @@ def attention_bwd_keys(
             q = tile(q_ptr + b * q_b + h * q_h, q_row, top, length, Q_COL, ROWS, D, D2, EDGE)
             gy = tile(gy_ptr + b * gy_b + h * gy_h, gy_row, top, length, GY_COL, ROWS, DV, DV2,
                       EDGE)  # fmt: skip
-            lse, dot = of_queries(lse_ptr, dot_ptr, head, row, length)
+            lse, total, dot = of_queries(lse_ptr, dot_ptr, head, row, length, MASK)
             kept, ds = weights_and_ds(
-                q, k, v, gy, lse, dot, mask_ptr + b * mask_b + h * mask_h, seed_ptr, row, start,
-                head, length, s, mask_row, mask_col, scale * LOG2E, p, True, EDGE or CAUSAL,
+                q, k, v, gy, lse, total, dot, mask_ptr + b * mask_b + h * mask_h, seed_ptr, row,
+                start, head, length, s, mask_row, mask_col, scale, p, True, EDGE or CAUSAL,
                 CAUSAL, MASK, DROP, WHOLE, COLS,
             )  # fmt: skip
             gv += product(kept.to(gy.dtype), gy)
@@ -140,7 +155,7 @@ def attention_bwd_queries(
     row = start + tl.arange(0, ROWS)
     q = tile(q_ptr + b * q_b + h * q_h, q_row, start, length, Q_COL, ROWS, D, D2, True)
     gy = tile(gy_ptr + b * gy_b + h * gy_h, gy_row, start, length, GY_COL, ROWS, DV, DV2, True)
-    lse, dot = of_queries(lse_ptr, dot_ptr, head, row, length)
+    lse, total, dot = of_queries(lse_ptr, dot_ptr, head, row, length, MASK)
     k_ptr += b * k_b + h // group * k_h
     v_ptr += b * v_b + h // group * v_h
     mask_ptr += b * mask_b + h * mask_h
@@ -152,8 +167,8 @@ def attention_bwd_queries(
         k = tile(k_ptr, k_row, first, s, K_COL, COLS, D, D2, EDGE)
         v = tile(v_ptr, v_row, first, s, V_COL, COLS, DV, DV2, EDGE)
         _, ds = weights_and_ds(
-            q, k, v, gy, lse, dot, mask_ptr, seed_ptr, row, first, head, length, s, mask_row,
-            mask_col, scale * LOG2E, p, False, EDGE or CAUSAL, CAUSAL, MASK, DROP, WHOLE, COLS,
+            q, k, v, gy, lse, total, dot, mask_ptr, seed_ptr, row, first, head, length, s,
+            mask_row, mask_col, scale, p, False, EDGE or CAUSAL, CAUSAL, MASK, DROP, WHOLE, COLS,
         )  # fmt: skip
         gq += product(ds.to(k.dtype), k)
     store(gq * scale, gq_ptr + b * gq_b + h * gq_h, gq_row, start, length, 1, ROWS, D, D2)
@@ -183,7 +198,7 @@ def attention_bwd_mask(
     row = top + tl.arange(0, ROWS)
     start = place % across * COLS
     col = start + tl.arange(0, COLS)
-    total = tl.zeros((ROWS, COLS), tl.float32)
+    gmask = tl.zeros((ROWS, COLS), tl.float32)
     for b32 in range(b0, b1):
         b = tl.cast(b32, tl.int64)
         for h in range(h0, h1):
@@ -194,16 +209,16 @@ def attention_bwd_mask(
             k = tile(k_ptr + b * k_b + hk * k_h, k_row, start, s, K_COL, COLS, D, D2, True)
             v = tile(v_ptr + b * v_b + hk * v_h, v_row, start, s, V_COL, COLS, DV, DV2, True)
             head = b * heads + h
-            lse, dot = of_queries(lse_ptr, dot_ptr, head, row, length)
+            lse, total, dot = of_queries(lse_ptr, dot_ptr, head, row, length, MASK)
             _, ds = weights_and_ds(
-                q, k, v, gy, lse, dot, mask_ptr + b * mask_b + h * mask_h, seed_ptr, row, start,
-                head, length, s, mask_row, mask_col, scale * LOG2E, p, False, True, CAUSAL, MASK,
+                q, k, v, gy, lse, total, dot, mask_ptr + b * mask_b + h * mask_h, seed_ptr, row,
+                start, head, length, s, mask_row, mask_col, scale, p, False, True, CAUSAL, MASK,
                 DROP, WHOLE, COLS,
             )  # fmt: skip
-            total += ds
+            gmask += ds
     at = gmask_ptr + (z.to(tl.int64) * length + row[:, None]) * s + col[None, :]
     inside = (row[:, None] < length) & (col[None, :] < s)
-    tl.store(at, total.to(gmask_ptr.dtype.element_ty), mask=inside)
+    tl.store(at, gmask.to(gmask_ptr.dtype.element_ty), mask=inside)
 
 
 def plan(gpu, config, **args):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Number
 
 import torch
 
@@ -96,7 +97,11 @@ def _bound(name: str) -> Callable:
     backward = Ladder(
         spec.BACKWARD[name], _rungs(f, "_backward"), __name__, heuristics.order, heuristics.bucket
     )
-    return bind(forward, backward, formula=formula, alone=_ALONE.get(name))
+    # the formula's clamp has another derivative at NaN than PyTorch's relu
+    differentiable = torch.relu if name == "relu" else "manual"
+    return bind(
+        forward, backward, formula=formula, alone=_ALONE.get(name), differentiable=differentiable
+    )
 
 
 _operators = {name: _bound(name) for name in spec.TABLE}
@@ -232,7 +237,9 @@ def add(
         ValueError: the shapes do not broadcast.
     """
     arguments.tensor("input", input)
-    if alpha != 1 or not _in_ladder(input, other):
+    _check_other(other)
+    if type(alpha) is not int or alpha != 1 or not _in_ladder(input, other):
+        _check_alpha(alpha, input, other)
         return torch.add(input, other, alpha=alpha, out=out)
     if input.shape != other.shape:
         input, other = _aligned(input, other)
@@ -260,11 +267,29 @@ def mul(
         ValueError: the shapes do not broadcast.
     """
     arguments.tensor("input", input)
+    _check_other(other)
     if not _in_ladder(input, other):
         return torch.mul(input, other, out=out)
     if input.shape != other.shape:
         input, other = _aligned(input, other)
     return _mul(input, other) if out is None else written(out, _mul(input, other))
+
+
+def _check_other(other) -> None:
+    """Raise TypeError unless other is a tensor or a number."""
+    if not isinstance(other, (torch.Tensor, Number, torch.SymInt, torch.SymFloat)):
+        raise TypeError(f"other: must be a tensor or a number, is a {type(other).__name__}")
+
+
+def _check_alpha(alpha, input, other) -> None:
+    """Raise TypeError if alpha is of a wider kind than the result: complex, real or integer."""
+    if type(alpha) in (int, float) and alpha == 1:
+        return
+    to = torch.result_type(input, other)
+    wider = isinstance(alpha, complex) and not to.is_complex
+    wider |= isinstance(alpha, float) and not (to.is_floating_point or to.is_complex)
+    if wider or (isinstance(alpha, bool) and to != torch.bool):
+        raise TypeError(f"alpha: is a {type(alpha).__name__}, the result is {to}")
 
 
 def _in_ladder(input, other) -> bool:

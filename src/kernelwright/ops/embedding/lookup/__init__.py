@@ -178,4 +178,5 @@ def embedding(
         raise ValueError(f"padding_idx: is {padding_idx}, but weight has {rows} rows")
     elif padding_idx < 0:
         padding_idx += rows
+    arguments.in_range("input", input, rows)
     return _embedding(weight, input.contiguous(), rows, padding_idx)

@@ -100,10 +100,10 @@ def gather(
     Raises:
         TypeError: input or index is not a tensor, or index is not int32 or int64.
         ValueError: the shapes do not agree.
-        IndexError: dim is out of range.
+        IndexError: dim is out of range; on a CPU, also if an entry of index is (negative entries do
+            not count from the end). On a GPU such an entry triggers a device-side assertion, as in
+            PyTorch.
         NotImplementedError: sparse_grad is set.
-        RuntimeError: on a CPU, an entry of index is out of range (negative entries do not count
-            from the end). On a GPU this triggers a device-side assertion, as in PyTorch.
     """
     arguments.tensor("input", input)
     dim = _numbered(input, dim, index)
@@ -113,6 +113,7 @@ def gather(
         y = torch.gather(input, dim, index)
     else:
         x, of = _narrowed("input", *map(_at_least_1d, (input, index)), dim)
+        arguments.in_range("index", of, x.shape[dim])
         if x.is_floating_point() and _names_rows(of, dim):
             y = embedding(_rows(x, of, dim), _as_rows(x, dim))
         else:
@@ -151,9 +152,9 @@ def scatter_add(
         TypeError: an argument is not a tensor, index is not int32 or int64, or src and input have
             different dtypes; under CUDA autocast, float32 and the autocast dtype give float32.
         ValueError: the shapes do not agree.
-        IndexError: dim is out of range.
-        RuntimeError: on a CPU, an entry of index is out of range (negative entries do not count
-            from the end). On a GPU this triggers a device-side assertion, as in PyTorch.
+        IndexError: dim is out of range; on a CPU, also if an entry of index is (negative entries do
+            not count from the end). On a GPU such an entry triggers a device-side assertion, as in
+            PyTorch.
     """
     arguments.tensor("input", input)
     arguments.tensor("src", src)
@@ -169,6 +170,7 @@ def scatter_add(
             raise ValueError(f"src: has {src.ndim} dimensions, input has {input.ndim}")
         added, of = _narrowed("src", added, of, None)
         part, of = _narrowed("input", x, of, dim)
+        arguments.in_range("index", of, part.shape[dim])
         if part.is_floating_point() and _names_rows(of, dim):
             flat = [_as_rows(t, dim) for t in (part, added)]
             y = index_add.index_add(flat[0], 0, _rows(part, of, dim), flat[1])
@@ -186,9 +188,8 @@ def _numbered(input: torch.Tensor, dim: int, index: torch.Tensor) -> int:
             of dimensions, or dim is out of range.
     """
     arguments.tensor("index", index)
+    arguments.dimension("dim", dim, input.ndim)
     span = max(input.ndim, 1)
-    if not -span <= dim < span:
-        raise IndexError(f"dim: {dim} is out of range for a tensor of {input.ndim} dimensions")
     if index.numel() == 0:  # then PyTorch accepts any index
         return dim % span
     if index.dtype not in heuristics.INTEGERS:

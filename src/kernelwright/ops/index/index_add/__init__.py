@@ -97,6 +97,8 @@ def index_add(
             f"source: has shape {tuple(source.shape)}, which does not fit input's "
             f"{tuple(input.shape)} with {index.numel()} indices in dimension {dim}"
         )
+    arguments.real("alpha", alpha)
+    arguments.in_range("index", index, x.shape[dim])
     flat = rows_along(index, x, dim)
     y = _index_add(
         as_rows(x, dim), flat, as_rows(s, dim), float(alpha)
@@ -115,9 +117,8 @@ def numbered(input: torch.Tensor, dim: int, index: torch.Tensor) -> int:
         raise TypeError(f"index: must be int32 or int64, is {index.dtype}")
     if index.ndim > 1:
         raise ValueError(f"index: must have one dimension, has {index.ndim}")
+    arguments.dimension("dim", dim, input.ndim)
     span = max(input.ndim, 1)
-    if not -span <= dim < span:
-        raise IndexError(f"dim: {dim} is out of range for a tensor of {input.ndim} dimensions")
     return dim % span
 
 

@@ -50,6 +50,7 @@ def pad(
     if mode != "constant":
         raise NotImplementedError(f"mode: {mode!r} is not implemented; use torch.nn.functional")
     amounts = _checked(input, pad)
+    arguments.real("value", 0.0 if value is None else value)
     for d, (before, after) in enumerate(spec.amounts(input.ndim, amounts)):
         left = input.shape[d] + min(before, 0) + min(after, 0)
         if left < 0:

@@ -40,7 +40,7 @@ RUNGS = (
     ),
 )  # fmt: skip
 LADDER = Ladder(spec.FORWARD, RUNGS, __name__, heuristics.order, heuristics.bucket)
-_permute_copy = bind(LADDER, gradient=spec.gradient)
+_permute_copy = bind(LADDER, gradient=spec.gradient, differentiable="native")
 
 
 def permute_copy(

@@ -117,7 +117,7 @@ LADDER_WITH_GRAD_IN_PLACE = _ladder(
     heuristics.order_with_grad_in_place,
 )
 # the loss of a batch is not a batch of losses
-_cross_entropy = bind(LADDER, LADDER_BACKWARD, vmap="loop", statistics=torch_rungs.log_sum_exp)
+_cross_entropy = bind(LADDER, LADDER_BACKWARD, vmap="loop", statistics=torch_rungs.max_and_sum)
 _with_grad = bind(LADDER_WITH_GRAD, vmap="loop")
 _with_grad_in_place = bind(LADDER_WITH_GRAD_IN_PLACE, vmap="loop")
 
@@ -149,8 +149,8 @@ def cross_entropy(
         weight: a weight for each class, shape (C,). A mean is divided by the sum of the targets'
             weights; for class probabilities, by the number of tokens.
         size_average, reduce: deprecated; if one is given, it replaces `reduction`.
-        ignore_index: targets of this value are ignored and have no gradient. Probabilities
-            have no such value.
+        ignore_index: targets of this value are ignored and have no gradient. With probabilities it
+            must be negative, because it would name a class.
         reduction: "mean" over the targets that are not ignored (NaN where there is none), "sum",
             or "none".
         label_smoothing: share of the target that is spread over all classes.
@@ -171,6 +171,7 @@ def cross_entropy(
     if size_average is not None or reduce is not None:
         reduction = _options.legacy_reduction(size_average, reduce, reduction)
     if isinstance(target, torch.Tensor) and target.is_floating_point():
+        _options.no_ignored_class(ignore_index)
         return probabilities.cross_entropy(
             input, target, weight, reduction, label_smoothing, z_loss, softcap, dtype
         )

@@ -26,9 +26,14 @@ template <typename T> __device__ __forceinline__ float exp_of(float x) {
   return fast_exp2(1.4426950408889634f * x);
 }
 
-// Sums over a part of a row: of exp(z - max) and, for label smoothing, of w z and of w.
+// Sums over a part of a row, for label smoothing: of w (z - max), all of one sign, and of w.
 struct Spread {
   float wz, w;
+
+  // The same after the maximum has risen.
+  __device__ __forceinline__ Spread moved(const MaxSum &from, const MaxSum &to) const {
+    return {wz + w * (from.base() - to.base()), w};
+  }
 };
 struct RowPart {
   MaxSum all;
@@ -64,7 +69,7 @@ __device__ __forceinline__ void add_up(RowPart &part, const Vec<T, VEC> (&x)[VEC
         z[i] = cap<F>(z[i], o);
         if constexpr (F::smooth) {
           const float w = F::weighted ? weight[col + v * step + i] : 1.0f;
-          spread.wz += w * z[i];
+          spread.wz += w * (z[i] - base);
           spread.w += w;
         }
       }
@@ -78,8 +83,10 @@ __device__ __forceinline__ void add_up(RowPart &part, const Vec<T, VEC> (&x)[VEC
 
 // The sum over the 32 lanes of a warp.
 template <typename F> __device__ __forceinline__ RowPart warp_reduce(RowPart part) {
-  part.all = warp_reduce<32>(part.all);
+  const MaxSum own = part.all;
+  part.all = warp_reduce<32>(own);
   if constexpr (F::smooth) {
+    part.spread = part.spread.moved(own, part.all);
     part.spread.wz = warp_reduce<Sum>(part.spread.wz);
     part.spread.w = warp_reduce<Sum>(part.spread.w);
   }
@@ -91,25 +98,34 @@ template <typename F, int N>
 __device__ __forceinline__ RowPart reduce_row(const MaxSum *all, const Spread *spread) {
   RowPart row = {reduce_parts<N>(all), {0.0f, 0.0f}};
   if constexpr (F::smooth) {
-    for (int i = threadIdx.x % 32; i < N; i += 32)
-      row.spread.wz += spread[i].wz, row.spread.w += spread[i].w;
+    for (int i = threadIdx.x % 32; i < N; i += 32) {
+      const Spread part = spread[i].moved(all[i], row.all);
+      row.spread.wz += part.wz, row.spread.w += part.w;
+    }
     row.spread.wz = warp_reduce<Sum>(row.spread.wz);
     row.spread.w = warp_reduce<Sum>(row.spread.w);
   }
   return row;
 }
 
-__device__ __forceinline__ float log_sum(const RowPart &row) {
-  return row.all.base() + logf(row.all.sum);
+__device__ __forceinline__ float log_sum(const MaxSum &row) { return row.base() + logf(row.sum); }
+
+// What the backward needs of a row; NaN if it has no probabilities.
+__device__ __forceinline__ MaxSum saved(const MaxSum &row) {
+  const float none = kInfinity - kInfinity;
+  return row.sum > 0.0f ? row : MaxSum{none, none};
 }
 
-// The loss of a token whose target has logit z_hit and weight w.
+// The loss of a token whose target has logit z_hit and weight w. lse - z = (max - z) + log(sum):
+// the sum of a large maximum and the logarithm would lose the latter's digits.
 template <typename F>
-__device__ __forceinline__ float token_loss(const RowPart &row, float lse, float z_hit, float w,
+__device__ __forceinline__ float token_loss(const RowPart &row, float z_hit, float w,
                                             long long n_cols, const LossOptions &o) {
-  float loss = w * ((1.0f - o.label_smoothing) * (lse - z_hit) + o.z_loss * lse * lse);
+  const float of_sum = logf(row.all.sum), lse = row.all.base() + of_sum;
+  float loss =
+      w * ((1.0f - o.label_smoothing) * (row.all.base() - z_hit + of_sum) + o.z_loss * lse * lse);
   if constexpr (F::smooth)
-    loss += o.label_smoothing / float(n_cols) * (row.spread.w * lse - row.spread.wz);
+    loss += o.label_smoothing / float(n_cols) * (row.spread.w * of_sum - row.spread.wz);
   return loss;
 }
 
@@ -119,17 +135,16 @@ struct Gradient {
   long long hit;
 };
 
-// Gradient terms of a token whose loss has gradient g. `every` is the sum of all class weights;
-// exp(z - base) times `part_of_p` is the probability p.
+// Gradient terms of a token whose loss has gradient g. `every` is the sum of all class weights.
 template <typename T, typename F>
-__device__ __forceinline__ Gradient gradient_of(float g, float lse, float base, float part_of_p,
-                                                long long hit, float w, float every,
-                                                long long n_cols, const LossOptions &o) {
+__device__ __forceinline__ Gradient gradient_of(float g, const MaxSum &row, long long hit, float w,
+                                                float every, long long n_cols,
+                                                const LossOptions &o) {
   const float at_hit = g * (1.0f - o.label_smoothing) * w;
   const float smooth = F::smooth ? g * o.label_smoothing / float(n_cols) : 0.0f;
-  const float of_p = at_hit + 2.0f * g * o.z_loss * w * lse + smooth * every;
+  const float of_p = at_hit + 2.0f * g * o.z_loss * w * log_sum(row) + smooth * every;
   constexpr float kUnscaled = sizeof(T) == 4 ? 1.0f : 1.0f / (1 << 24);  // exp_scaled's constant
-  return {base, of_p * (part_of_p * kUnscaled), at_hit, smooth, hit};
+  return {row.max, of_p * (1.0f / row.sum * kUnscaled), at_hit, smooth, hit};
 }
 
 // The gradient for one vector, from column `col` on.

@@ -25,7 +25,7 @@ def online(gpu, config, x, target, weight, reduction, ignore_index, to=None, **f
     )
     losses = "losses" if summed else "loss"
     args = (
-        *("x", "target", _weight(weight, "lse"), losses, "lse", i64(r.cols), i64(r.stride)),
+        *("x", "target", _weight(weight, "max_sum"), losses, "max_sum", i64(r.cols), i64(r.stride)),
         *(i64(ignore_index), *FLOATS),
     )
     walk = Launch(kernel, (r.rows, 1, 1), args, (config["threads"], 1, 1))
@@ -41,7 +41,16 @@ def online_backward(gpu, config, gloss, x, target, weight, ignore_index, **form_
     )
     pieces = cdiv(r.vectors, config["vectors"] * threads)
     args = (
-        *("gloss", "x", "target", _weight(weight, "lse"), "lse", "totals", "gx", i64(r.cols)),
+        *(
+            "gloss",
+            "x",
+            "target",
+            _weight(weight, "max_sum"),
+            "max_sum",
+            "totals",
+            "gx",
+            i64(r.cols),
+        ),
         *(i32(pieces), i64(r.stride), i64(int(gloss.numel() > 1)), i64(ignore_index), *FLOATS),
     )
     return Plan((Launch(kernel, (r.rows * pieces, 1, 1), args, (threads, 1, 1)),))
@@ -112,7 +121,7 @@ def _reduce(r, target, weight, loss, reduction, ignore_index, form, totals) -> L
     summed = reduction != "none"
     flags = _flags(summed, reduction == "mean", totals)
     types = f"{CTYPE[target.dtype]}, {CTYPE[loss]}, {_form(weight, form)}, {flags}"
-    losses = "losses" if summed else "lse"
+    losses = "losses" if summed else "max_sum"
     spare = "totals" if totals else "losses"
     args = (losses, "target", _weight(weight, losses), "loss", spare)
     return _totals(f"reduce<{types}>", (*args, i64(r.rows), i64(r.cols), i64(ignore_index)))

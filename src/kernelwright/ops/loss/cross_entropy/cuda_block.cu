@@ -47,12 +47,11 @@ __global__ void __launch_bounds__(THREADS)
   __syncthreads();
   const kw::RowPart row = kw::reduce_row<F, kWarps>(parts, spreads);
 
-  const float lse = kw::log_sum(row), w = F::weighted && !ignored ? weight[hit] : 1.0f;
+  const float w = F::weighted && !ignored ? weight[hit] : 1.0f;
   if (threadIdx.x == 0)
     loss[blockIdx.x] =
-        kw::from_float<Loss>(ignored ? 0.0f : kw::token_loss<F>(row, lse, z_hit, w, n_cols, o));
-  const kw::Gradient gradient = kw::gradient_of<T, F>(g, lse, row.all.max, 1.0f / row.all.sum, hit,
-                                                      w, row.spread.w, n_cols, o);
+        kw::from_float<Loss>(ignored ? 0.0f : kw::token_loss<F>(row, z_hit, w, n_cols, o));
+  const kw::Gradient gradient = kw::gradient_of<T, F>(g, row.all, hit, w, row.spread.w, n_cols, o);
 #pragma unroll
   for (int v = 0; v < VECS; v++) {
     const int col = first + v * kStep;

@@ -1,7 +1,8 @@
 // One block per row of any length, which is read once; the backward is elementwise.
 //
 // Idea: a thread keeps a running maximum and sum of its part of the row; when a chunk raises the
-// maximum, the sum is rescaled. The target's logit is one more load at the end. With a saved lse,
+// maximum, the sum is rescaled. The target's logit is one more load at the end. With the
+// maximum and sum saved,
 // the backward needs no reduction: a block processes a piece of a row and starts its loads before
 // it reads the values that belong to the row.
 // Traffic: forward: x read once; backward: x read, gx written: the minimum for two passes.
@@ -14,9 +15,9 @@ template <typename T, typename Index, typename Loss, typename F, int VEC, int VE
 __global__ void __launch_bounds__(THREADS)
     cross_entropy_fwd_online(const T *__restrict__ x, const Index *__restrict__ target,
                              const float *__restrict__ weight, Loss *__restrict__ loss,
-                             float *__restrict__ lses, long long n_cols, long long x_stride,
-                             long long ignore_index, float label_smoothing, float z_loss,
-                             float softcap) {
+                             kw::MaxSum *__restrict__ max_sums, long long n_cols,
+                             long long x_stride, long long ignore_index, float label_smoothing,
+                             float z_loss, float softcap) {
   constexpr int kStep = THREADS * VEC, kWarps = THREADS / 32;
   __shared__ kw::MaxSum parts[kWarps];
   __shared__ kw::Spread spreads[kWarps];
@@ -33,7 +34,9 @@ __global__ void __launch_bounds__(THREADS)
       chunk[v] = kw::load_or<T, VEC>(x + col, col < n_cols, -kw::kInfinity);
     }
     const float max = kw::max_nan(part.all.max, kw::cap<F>(kw::max_of(chunk), o));
-    part.all = {max, part.all.sum * part.all.rescale(max)};
+    const kw::MaxSum risen = {max, part.all.sum * part.all.rescale(max)};
+    if constexpr (F::smooth) part.spread = part.spread.moved(part.all, risen);
+    part.all = risen;
     kw::add_up<F>(part, chunk, start, kStep, n_cols, weight, o);
   }
   part = kw::warp_reduce<F>(part);
@@ -46,12 +49,11 @@ __global__ void __launch_bounds__(THREADS)
   const kw::RowPart row = kw::reduce_row<F, kWarps>(parts, spreads);
   if (threadIdx.x != 0) return;
   kw::require_target(hit, n_cols, ignore_index);
-  const float lse = kw::log_sum(row);
-  lses[blockIdx.x] = lse;
+  max_sums[blockIdx.x] = kw::saved(row.all);
   float of_token = 0.0f;
   if (hit != ignore_index) {
     const float z_hit = kw::cap<F>(kw::to_float(x[hit]), o), w = F::weighted ? weight[hit] : 1.0f;
-    of_token = kw::token_loss<F>(row, lse, z_hit, w, n_cols, o);
+    of_token = kw::token_loss<F>(row, z_hit, w, n_cols, o);
   }
   loss[blockIdx.x] = kw::from_float<Loss>(of_token);
 }
@@ -60,10 +62,11 @@ template <typename T, typename Index, typename Loss, typename F, int VEC, int VE
 __global__ void __launch_bounds__(THREADS)
     cross_entropy_bwd_online(const Loss *__restrict__ gloss, const T *__restrict__ x,
                              const Index *__restrict__ target, const float *__restrict__ weight,
-                             const float *__restrict__ lses, const float *__restrict__ totals,
-                             T *__restrict__ gx, long long n_cols, int pieces, long long x_stride,
-                             long long gloss_stride, long long ignore_index, float label_smoothing,
-                             float z_loss, float softcap) {
+                             const kw::MaxSum *__restrict__ max_sums,
+                             const float *__restrict__ totals, T *__restrict__ gx, long long n_cols,
+                             int pieces, long long x_stride, long long gloss_stride,
+                             long long ignore_index, float label_smoothing, float z_loss,
+                             float softcap) {
   const kw::LossOptions o = {label_smoothing, z_loss, softcap};
   const long long row = blockIdx.x / pieces;
   const long long first = (blockIdx.x % pieces * VECS * THREADS + threadIdx.x) * (long long)VEC;
@@ -77,13 +80,13 @@ __global__ void __launch_bounds__(THREADS)
     kept[v] = kw::load_or<T, VEC>(x + col, col < n_cols, 0.0f);
   }
   const long long hit = target[row];
-  const float lse = lses[row];
+  const kw::MaxSum all = max_sums[row];
   const float g = kw::to_float(gloss[row * gloss_stride]) / totals[0];
   if (threadIdx.x == 0) kw::require_target(hit, n_cols, ignore_index);
   const bool ignored = hit == ignore_index;
   const float w = F::weighted && !ignored ? weight[hit] : 1.0f;
   const kw::Gradient gradient =
-      kw::gradient_of<T, F>(g, lse, lse, 1.0f, hit, w, F::smooth ? totals[1] : 0.0f, n_cols, o);
+      kw::gradient_of<T, F>(g, all, hit, w, F::smooth ? totals[1] : 0.0f, n_cols, o);
 #pragma unroll
   for (int v = 0; v < VECS; v++) {
     const long long col = first + v * THREADS * VEC;

@@ -15,7 +15,7 @@ template <typename T, typename Index, typename Loss, typename F, int VECS, int T
 __global__ void __launch_bounds__(THREADS)
     cross_entropy_fwd_superset(const T *__restrict__ x, const Index *__restrict__ target,
                                const float *__restrict__ weight, Loss *__restrict__ loss,
-                               float *__restrict__ lses, int n_cols, long long x_stride,
+                               kw::MaxSum *__restrict__ max_sums, int n_cols, long long x_stride,
                                long long ignore_index, float label_smoothing, float z_loss,
                                float softcap) {
   static_assert(!F::smooth && !F::cap, "what lies beside a row must be neutral");
@@ -36,12 +36,11 @@ __global__ void __launch_bounds__(THREADS)
   part.all = kw::team_max_sum<THREADS>(kw::warp_reduce<32>(part.all), parts);
   if (threadIdx.x != 0) return;
   kw::require_target(hit, n_cols, ignore_index);
-  const float lse = kw::log_sum(part);
-  lses[blockIdx.x] = lse;
+  max_sums[blockIdx.x] = kw::saved(part.all);
   float of_token = 0.0f;
   if (hit != ignore_index)
-    of_token = kw::token_loss<F>(part, lse, kw::to_float(x[hit]), F::weighted ? weight[hit] : 1.0f,
-                                 n_cols, o);
+    of_token =
+        kw::token_loss<F>(part, kw::to_float(x[hit]), F::weighted ? weight[hit] : 1.0f, n_cols, o);
   loss[blockIdx.x] = kw::from_float<Loss>(of_token);
 }
 
@@ -49,10 +48,11 @@ template <typename T, typename Index, typename Loss, typename F, int VECS, int T
 __global__ void __launch_bounds__(THREADS)
     cross_entropy_bwd_superset(const Loss *__restrict__ gloss, const T *__restrict__ x,
                                const Index *__restrict__ target, const float *__restrict__ weight,
-                               const float *__restrict__ lses, const float *__restrict__ totals,
-                               T *__restrict__ gx, int n_cols, int pieces, long long x_stride,
-                               long long gloss_stride, long long ignore_index,
-                               float label_smoothing, float z_loss, float softcap) {
+                               const kw::MaxSum *__restrict__ max_sums,
+                               const float *__restrict__ totals, T *__restrict__ gx, int n_cols,
+                               int pieces, long long x_stride, long long gloss_stride,
+                               long long ignore_index, float label_smoothing, float z_loss,
+                               float softcap) {
   static_assert(!F::smooth && !F::cap, "what lies beside a row must be neutral");
   const kw::LossOptions o = {label_smoothing, z_loss, softcap};
   const long long row = blockIdx.x / pieces;
@@ -64,12 +64,12 @@ __global__ void __launch_bounds__(THREADS)
   typename kw::Superset<T>::V kept[VECS];
   superset.template load<THREADS>(kept, x, first, 0.0f);
   const long long hit = target[row];
-  const float lse = lses[row];
+  const kw::MaxSum all = max_sums[row];
   const float g = kw::to_float(gloss[row * gloss_stride]) / totals[0];
   if (threadIdx.x == 0) kw::require_target(hit, n_cols, ignore_index);
   const bool ignored = hit == ignore_index;
   const float w = F::weighted && !ignored ? weight[hit] : 1.0f;
-  const kw::Gradient gradient = kw::gradient_of<T, F>(g, lse, lse, 1.0f, hit, w, 0.0f, n_cols, o);
+  const kw::Gradient gradient = kw::gradient_of<T, F>(g, all, hit, w, 0.0f, n_cols, o);
 #pragma unroll
   for (int v = 0; v < VECS; v++) {
     const int col = superset.column(v * THREADS + first);
@@ -107,12 +107,11 @@ __global__ void __launch_bounds__(THREADS)
   kw::add_up<F>(row, kept, 0, 0, n_cols, weight, o);
   row.all = kw::team_max_sum<THREADS>(kw::warp_reduce<32>(row.all), parts);
 
-  const float lse = kw::log_sum(row), w = F::weighted && !ignored ? weight[hit] : 1.0f;
+  const float w = F::weighted && !ignored ? weight[hit] : 1.0f;
   if (threadIdx.x == 0)
     loss[blockIdx.x] =
-        kw::from_float<Loss>(ignored ? 0.0f : kw::token_loss<F>(row, lse, z_hit, w, n_cols, o));
-  const kw::Gradient gradient =
-      kw::gradient_of<T, F>(g, lse, row.all.max, 1.0f / row.all.sum, hit, w, 0.0f, n_cols, o);
+        kw::from_float<Loss>(ignored ? 0.0f : kw::token_loss<F>(row, z_hit, w, n_cols, o));
+  const kw::Gradient gradient = kw::gradient_of<T, F>(g, row.all, hit, w, 0.0f, n_cols, o);
 #pragma unroll
   for (int v = 0; v < VECS; v++) {
     const int col = superset.column(v * THREADS + threadIdx.x);

@@ -23,7 +23,7 @@ def superset(gpu, config, x, target, weight, reduction, ignore_index, to=None, *
     )
     losses = "losses" if summed else "loss"
     args = (
-        *("x", "target", _weight(weight, "lse"), losses, "lse", i32(r.cols), i64(r.stride)),
+        *("x", "target", _weight(weight, "max_sum"), losses, "max_sum", i32(r.cols), i64(r.stride)),
         *(i64(ignore_index), *FLOATS),
     )
     walk = Launch(kernel, (r.rows, 1, 1), args, (config["threads"], 1, 1))
@@ -39,7 +39,16 @@ def superset_backward(gpu, config, gloss, x, target, weight, ignore_index, **for
     )
     pieces = cdiv(touched(x), config["vectors"] * threads)
     args = (
-        *("gloss", "x", "target", _weight(weight, "lse"), "lse", "totals", "gx", i32(r.cols)),
+        *(
+            "gloss",
+            "x",
+            "target",
+            _weight(weight, "max_sum"),
+            "max_sum",
+            "totals",
+            "gx",
+            i32(r.cols),
+        ),
         *(i32(pieces), i64(r.stride), i64(int(gloss.numel() > 1)), i64(ignore_index), *FLOATS),
     )
     return Plan((Launch(kernel, (r.rows * pieces, 1, 1), args, (threads, 1, 1)),))

@@ -39,7 +39,7 @@ def fits(gpu, x, **others):
     """Requirements of every rung over rows."""
     if why := unsupported_dtype(x.dtype):
         return why
-    for name in ("target", "gloss", "lse", "g"):
+    for name in ("target", "gloss", "max_sum", "g"):
         if name in others and not others[name].is_contiguous():
             return f"{name} has gaps between its elements"
     weight = others["weight"]

@@ -1,8 +1,8 @@
 """Peers of cross entropy; imported only for timing.
 
-The rung `native` also saves lse; the peer "torch" is F.cross_entropy itself, and "torch.compile"
-the same compiled. Liger computes the gradient in its forward, in place of the logits, and scales it
-in its backward.
+The rung `native` also saves maxima and sums; the peer "torch" is F.cross_entropy itself, and
+"torch.compile" the same compiled. Liger computes the gradient in its forward, in place of the
+logits, and scales it in its backward.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def _loss(fn):
     def make(x, target, weight, reduction, ignore_index, label_smoothing, z_loss, softcap, smooth,
              cap, to):  # fmt: skip
         form = (ignore_index, label_smoothing, z_loss, softcap, smooth, cap)
-        _, lse, totals = manual(x, target, weight, reduction, *form, to)
+        _, max_sum, totals = manual(x, target, weight, reduction, *form, to)
         logits, classes = x.view(-1, x.shape[-1]), target.view(-1)
         call = fn(logits, classes, reduction, ignore_index, label_smoothing)
-        return lambda: (call(), lse, totals)
+        return lambda: (call(), max_sum, totals)
 
     return make
 

@@ -1,8 +1,8 @@
 """cross_entropy: schemas, references and cases. ops/loss/_terms.py has the mathematics.
 
-There are four operators: the loss, its backward from a saved log-sum-exp, loss and gradient in one
-pass, and the latter in place of the logits with a factor per token, for callers that process logits
-in chunks.
+There are four operators: the loss, its backward from a saved maximum and sum of exponentials, loss
+and gradient in one pass, and the latter in place of the logits with a factor per token, for callers
+that process logits in chunks.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ SWEEP = (
     EVERYTHING,
 )
 F32, F16, BF16 = FLOATS
+SHIFTED = {**EVERYTHING, "softcap": 0.0, "z_loss": 0.0, "reduction": "none", "to": F32}
 # `adversarial` would take minutes in Triton's interpreter: one program per token
 CASES = (
     *(case(s, F32) for s in ((1,), (7,), (0, 5), (5, 33), (2, 2, 129), (1, 2, 1, 2, 5))),
@@ -73,6 +74,8 @@ CASES = (
         for d in (F32, BF16)
         for values in ("large", "nan", "inf", "neginf_row", "constant")
     ),
+    *(case((3, 66), d, values="shifted", to=F32) for d in FLOATS),
+    *(case((2, 2053), d, values="shifted", **SHIFTED) for d in (F32, BF16)),
     *(case((3, 33), F32, **extra) for extra in SWEEP),
     *(case((3, 64), d, **EVERYTHING) for d in (F16, BF16)),
     *(case((2, 2053), d, reduction="none", **EVERYTHING) for d in FLOATS),
@@ -116,33 +119,36 @@ def reference(x, target, weight, reduction, to=None, **form):
     for rows, hit in _terms.pieces(x, target):
         z = _terms.capped(rows, form)
         of = _terms.tokens(z, hit, weight, form)
-        lse = torch.logsumexp(z, -1)
-        found.append((_terms.losses(torch.log_softmax(z, -1), lse, weight, of, form), lse))
-    loss, lse = (torch.cat(t).view(target.shape) for t in zip(*found, strict=True))
+        loss = _terms.losses(torch.log_softmax(z, -1), torch.logsumexp(z, -1), weight, of, form)
+        found.append((loss, _terms.max_sum(z)))
+    loss, max_sum = map(torch.cat, zip(*found, strict=True))
     totals = _terms.totals(x, weight, _terms.tokens(x, target, weight, form), reduction)
-    return _terms.reduced(loss, totals[0], reduction), lse, totals
+    loss = _terms.reduced(loss.view(target.shape), totals[0], reduction)
+    return loss, max_sum.view(*target.shape, 2), totals
 
 
-def backward_reference(gloss, x, target, weight, lse, totals, **form):
+def backward_reference(gloss, x, target, weight, max_sum, totals, **form):
     form, found = Form(**form), []
     scale = (gloss / totals[0]).expand(target.shape)
-    for rows, *of_tokens in _terms.pieces(x, target, lse, scale):
-        hit, of_rows, scale_of_rows = of_tokens
+    for rows, hit, top, total, scale_of_rows in _terms.pieces(
+        x, target, *max_sum.unbind(-1), scale
+    ):
         z = _terms.capped(rows, form)
         of = _terms.tokens(z, hit, weight, form)
-        p = torch.exp(z - of_rows.unsqueeze(-1))
-        found.append(_terms.gradient(p, z, of_rows, weight, of, totals[1], scale_of_rows, form))
+        lse = top + total.log()
+        p = torch.exp(z - lse.unsqueeze(-1))
+        found.append(_terms.gradient(p, z, lse, weight, of, totals[1], scale_of_rows, form))
     return torch.cat(found).view(x.shape)
 
 
 def with_grad_reference(x, target, weight, reduction, to=None, **form):
-    loss, lse, totals = reference(x, target, weight, reduction, **form)
-    return loss, backward_reference(x.new_ones(()), x, target, weight, lse, totals, **form)
+    loss, max_sum, totals = reference(x, target, weight, reduction, **form)
+    return loss, backward_reference(x.new_ones(()), x, target, weight, max_sum, totals, **form)
 
 
 def with_grad_in_place_reference(x, target, weight, g, **form):
-    loss, lse, totals = reference(x, target, weight, "none", **form)
-    x.copy_(backward_reference(g, x, target, weight, lse, totals, **form))
+    loss, max_sum, totals = reference(x, target, weight, "none", **form)
+    x.copy_(backward_reference(g, x, target, weight, max_sum, totals, **form))
     return loss
 
 
@@ -163,10 +169,10 @@ def backward_inputs(c, device):
     args = inputs(c, device)
     made, reduction, to = dict(args), args.pop("reduction"), args.pop("to")
     made["x"] = made["x"].float()
-    _, lse, totals = reference(**made)
+    _, max_sum, totals = reference(**made)
     shape = args["target"].shape if reduction == "none" else ()
     gloss = tensor(c, "gloss", device, shape=shape, dtype=to)
-    return {"gloss": gloss, **args, "lse": lse, "totals": totals}
+    return {"gloss": gloss, **args, "max_sum": max_sum, "totals": totals}
 
 
 def with_grad_in_place_inputs(c, device):
@@ -200,7 +206,7 @@ def outputs(x, target, weight, reduction, to=None, **form):
     rows = tuple(x.shape[:-1])
     return (
         TensorSpec.contiguous(rows if reduction == "none" else (), to or x.dtype),
-        TensorSpec.contiguous(rows, wide),
+        TensorSpec.contiguous((*rows, 2), wide),
         TensorSpec.contiguous((2,), wide),
     )
 
@@ -243,37 +249,45 @@ def with_grad_cost(x, target, weight, **others):
 
 
 def _noise_of_tokens(x, target, weight, form: Form):
-    """(noise of each loss, noise of each lse, the losses).
+    """(noise of each loss, noise of the maximum and the sum of each row, the losses).
 
-    lse = m + log s has an error of u of m, of u of its own size and, since s is accurate to a few
-    u, of as much again. lse - z_t has errors of u of both and that of lse; label smoothing has the
-    same with the average of z; the z-loss has 2 q lse times the error of lse.
+    lse - z_t = (m - z_t) + log s, whatever m and z_t have in common: the difference has an error of
+    u of itself, log s one of u of itself and, since s is accurate to a few u, of as much again, and
+    the sum one of u of both. A soft cap has an error of 2 u of m and of z_t. Label smoothing has
+    the same, averaged over z; the z-loss has 2 q lse times the error of lse = m + log s.
     """
     found = [
         _noise_of_piece(rows.double(), hit, weight, form) for rows, hit in _terms.pieces(x, target)
     ]
-    return tuple(torch.cat(t).view(target.shape) for t in zip(*found, strict=True))
+    of_loss, of_rows, losses = (torch.cat(t) for t in zip(*found, strict=True))
+    shape = target.shape
+    return of_loss.view(shape), of_rows.view(*shape, 2), losses.view(shape)
 
 
 def _noise_of_piece(x, target, weight, form: Form):
     z = _terms.capped(x, form)
     of = _terms.tokens(z, target, weight, form)
-    lse = torch.logsumexp(z, -1)
-    of_lse = U * (z.amax(-1).abs() + lse.abs() + 2)
-    at = z.gather(-1, of.hit.unsqueeze(-1)).squeeze(-1).abs()
-    noise = of.weight * (U * (at + lse.abs()) + of_lse)
+    top, total = _terms.max_sum(z).unbind(-1)
+    lse, of_top = top + total.log(), 2 * U * top.abs() if form.cap else torch.zeros_like(top)
+    each = U * (2 * (top.unsqueeze(-1) - z) + 2 * total.log().unsqueeze(-1) + 2)
+    if form.cap:
+        each = each + 2 * U * (top.unsqueeze(-1).abs() + z.abs())
+    at = each.gather(-1, of.hit.unsqueeze(-1)).squeeze(-1)
+    noise = of.weight * at
     if form.smooth:
         every = 1 if weight is None else weight.double()
-        mean = (every * (z.abs() + lse.abs().unsqueeze(-1))).mean(-1)
-        noise = noise + form.label_smoothing * (U * mean + of_lse)
+        noise = noise + form.label_smoothing * (every * each).mean(-1)
+    of_lse = U * (top.abs() + lse.abs() + 2) + of_top
     noise = noise + form.z_loss * of.weight * (2 * lse.abs() * of_lse + U * lse.square())
     losses = _terms.losses(torch.log_softmax(z, -1), lse, weight, of, form)
-    return noise.masked_fill(of.ignored, 0.0).nan_to_num(0, 0, 0), of_lse, losses
+    of_total = torch.exp(z - top.unsqueeze(-1)).mul_(each).sum(-1) + U * total
+    of_rows = torch.stack((of_top, of_total), -1)
+    return noise.masked_fill(of.ignored, 0.0).nan_to_num(0, 0, 0), of_rows, losses
 
 
 def noise(x, target, weight, reduction, to=None, **form):
     form = Form(**form)
-    of_loss, of_lse, losses = _noise_of_tokens(x, target, weight, form)
+    of_loss, of_rows, losses = _noise_of_tokens(x, target, weight, form)
     of = _terms.tokens(x.double(), target, weight, form)
     totals = _terms.totals(x.double(), weight, of, reduction)
     squares = of.weight.square().sum(), x.new_tensor(0.0) if weight is None else weight.norm() ** 2
@@ -283,24 +297,25 @@ def noise(x, target, weight, reduction, to=None, **form):
             of_loss.norm() + U * root_levels(target.numel()) * losses.nan_to_num(0, 0, 0).norm()
         )
         of_loss = (of_sum / totals[0]).nan_to_num(0, 0, 0)
-    return of_loss, of_lse.nan_to_num(0, 0, 0), of_totals
+    return of_loss, of_rows.nan_to_num(0, 0, 0), of_totals
 
 
-def backward_noise(gloss, x, target, weight, lse, totals, **form):
+def backward_noise(gloss, x, target, weight, max_sum, totals, **form):
     """a p_j - b_j, where b is the target's 1 and the terms of smoothing: u of both terms, and of
     the exponent of p_j. The factor 1 - tanh^2 of softcap has an error of 2 u."""
     form = Form(**form)
     scale = (gloss.double() / totals[0]).expand(target.shape)
     found = [
         _backward_noise_of_piece(rows.double(), *of_tokens, weight, totals, form)
-        for rows, *of_tokens in _terms.pieces(x, target, lse.double(), scale)
+        for rows, *of_tokens in _terms.pieces(x, target, *max_sum.double().unbind(-1), scale)
     ]
     return (torch.cat(found).view(x.shape),)
 
 
-def _backward_noise_of_piece(x, target, lse, scale, weight, totals, form: Form):
+def _backward_noise_of_piece(x, target, top, total, scale, weight, totals, form: Form):
     z = _terms.capped(x, form)
     of = _terms.tokens(z, target, weight, form)
+    lse = top + total.log()
     exponent = z - lse.unsqueeze(-1)
     of_p = (1 - form.label_smoothing + 2 * form.z_loss * lse.abs()) * of.weight
     if form.smooth:
@@ -309,26 +324,26 @@ def _backward_noise_of_piece(x, target, lse, scale, weight, totals, form: Form):
     term_b = _terms.gradient_of_logp(z, weight, of, form)
     noise = U * (term_p * (2 + exponent.abs()) + term_b.abs())
     if form.cap:
-        noise = noise + 2 * U * (term_p + term_b).abs()
+        noise = noise + 2 * U * ((term_p + term_b).abs() + term_p * (z.abs() + top.abs()[:, None]))
     noise = noise.masked_fill(of.ignored.unsqueeze(-1), 0.0)
     return (noise * scale.unsqueeze(-1).abs()).nan_to_num(0, 0, 0)
 
 
 def with_grad_noise(x, target, weight, reduction, to=None, **form):
     of_loss = noise(x, target, weight, reduction, **form)[0]
-    _, lse, totals = reference(x.double(), target, weight, reduction, **form)
+    _, max_sum, totals = reference(x.double(), target, weight, reduction, **form)
     one = x.new_ones((), dtype=torch.float64)
-    return of_loss, *backward_noise(one, x, target, weight, lse, totals, **form)
+    return of_loss, *backward_noise(one, x, target, weight, max_sum, totals, **form)
 
 
 def with_grad_in_place_noise(x, target, weight, g, **form):
     of_loss = noise(x, target, weight, "none", **form)[0]
-    _, lse, totals = reference(x.double(), target, weight, "none", **form)
-    return of_loss, *backward_noise(g, x, target, weight, lse, totals, **form)
+    _, max_sum, totals = reference(x.double(), target, weight, "none", **form)
+    return of_loss, *backward_noise(g, x, target, weight, max_sum, totals, **form)
 
 
 # For `sharding`: tensors with one value per token, without the dimension of classes.
-BESIDE = dict.fromkeys(("target", "lse", "loss", "gloss"), -1)
+BESIDE = dict.fromkeys(("target", "loss", "gloss"), -1)
 WHOLE = ("weight", "totals")
 
 
@@ -347,7 +362,7 @@ SOURCE = (
 )
 FORWARD = Operator(
     name="cross_entropy",
-    schema=f"{_CALL} -> (Tensor loss, Tensor lse, Tensor totals)",
+    schema=f"{_CALL} -> (Tensor loss, Tensor max_sum, Tensor totals)",
     reference=reference,
     inputs=inputs,
     cases=CASES,
@@ -360,7 +375,7 @@ FORWARD = Operator(
 )
 BACKWARD = Operator(
     name="cross_entropy.backward",
-    schema="(Tensor gloss, Tensor x, Tensor target, Tensor? weight, Tensor lse, Tensor totals,"
+    schema="(Tensor gloss, Tensor x, Tensor target, Tensor? weight, Tensor max_sum, Tensor totals,"
     f" {_FORM}) -> (Tensor gx)",
     reference=backward_reference,
     inputs=backward_inputs,

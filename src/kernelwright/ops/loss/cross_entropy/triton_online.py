@@ -2,8 +2,8 @@
 
 Idea: a program iterates over its row with a running maximum and sum for each of BLOCK columns,
 rescaled when the maximum rises (Milakov and Gimelshein 2018). The loss needs only this one read;
-another program adds the tokens' losses in order. The backward is elementwise once lse is known;
-loss and gradient together iterate over the row twice.
+another program adds the tokens' losses in order. With maximum and sum saved, the backward is
+elementwise; loss and gradient together iterate over the row twice.
 Traffic: forward: x read once; backward: x read, gx written; together: x read twice and gx written,
 where the second read comes from L2 as far as its capacity reaches.
 Compared with `manual`: that rung moves x some twenty times.
@@ -36,7 +36,7 @@ FLOATS = (f32("label_smoothing"), f32("z_loss"), f32("softcap"))
 
 @triton.jit
 def cross_entropy_fwd_online(
-    x_ptr, target_ptr, loss_ptr, lse_ptr, n_cols, x_stride, ignore_index,
+    x_ptr, target_ptr, loss_ptr, max_sum_ptr, n_cols, x_stride, ignore_index,
     label_smoothing, z_loss, softcap, w_ptr,
     SMOOTH: tl.constexpr, CAP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -46,15 +46,16 @@ def cross_entropy_fwd_online(
     z_hit = cap(tl.load(x_ptr + hit).to(tl.float32), softcap, CAP)
     w = class_weight(w_ptr, hit, True)
     top, total, spread, every = read_row(x_ptr, n_cols, softcap, w_ptr, SMOOTH, CAP, BLOCK)
-    lse = log_sum(top, total)
-    loss = token_loss(lse, z_hit, w, spread, every, n_cols, label_smoothing, z_loss, SMOOTH)
+    loss = token_loss(top, total, z_hit, w, spread, every, n_cols, label_smoothing, z_loss, SMOOTH)
     tl.store(loss_ptr + row, tl.where(ignored, 0.0, loss).to(loss_ptr.dtype.element_ty))
-    tl.store(lse_ptr + row, lse)
+    # NaN where a row has no probabilities
+    tl.store(max_sum_ptr + 2 * row, tl.where(total > 0.0, top, float("nan")))
+    tl.store(max_sum_ptr + 2 * row + 1, tl.where(total > 0.0, total, float("nan")))
 
 
 @triton.jit
 def cross_entropy_bwd_online(
-    gloss_ptr, x_ptr, target_ptr, lse_ptr, totals_ptr, gx_ptr, n_cols, x_stride, gloss_stride,
+    gloss_ptr, x_ptr, target_ptr, max_sum_ptr, totals_ptr, gx_ptr, n_cols, x_stride, gloss_stride,
     ignore_index, label_smoothing, z_loss, softcap, w_ptr,
     SMOOTH: tl.constexpr, CAP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -67,10 +68,11 @@ def cross_entropy_bwd_online(
     g = tl.load(gloss_ptr + row * gloss_stride).to(tl.float32) / tl.load(totals_ptr)
     w = class_weight(w_ptr, hit, True)
     every = tl.load(totals_ptr + 1)
-    lse = tl.load(lse_ptr + row)
+    top, total = tl.load(max_sum_ptr + 2 * row), tl.load(max_sum_ptr + 2 * row + 1)
+    lse = log_sum(top, total)
     of_p, at_hit, smooth = coefficients(g, lse, w, every, n_cols, label_smoothing, z_loss, SMOOTH)
     z = cap(x, softcap, CAP)
-    p = exp(z - lse)
+    p = exp(z - top) / total
     gx = gradient(z, p, col, target, inside, of_p, at_hit, smooth, softcap, w_ptr, SMOOTH, CAP)
     gx = tl.where(ignored, 0.0, gx)
     tl.store(gx_ptr + row * n_cols + col, gx.to(gx_ptr.dtype.element_ty), mask=inside)
@@ -88,10 +90,10 @@ def cross_entropy_grad_online(
     z_hit = cap(tl.load(x_ptr + hit).to(tl.float32), softcap, CAP)
     w = class_weight(w_ptr, hit, True)
     top, total, spread, every = read_row(x_ptr, n_cols, softcap, w_ptr, SMOOTH, CAP, BLOCK)
-    lse = log_sum(top, total)
-    loss = token_loss(lse, z_hit, w, spread, every, n_cols, label_smoothing, z_loss, SMOOTH)
+    loss = token_loss(top, total, z_hit, w, spread, every, n_cols, label_smoothing, z_loss, SMOOTH)
     tl.store(loss_ptr + row, tl.where(ignored, 0.0, loss).to(loss_ptr.dtype.element_ty))
     g = tl.load(g_ptr + row * g_stride)
+    lse = log_sum(top, total)
     of_p, at_hit, smooth = coefficients(g, lse, w, every, n_cols, label_smoothing, z_loss, SMOOTH)
     for start in range(0, n_cols, BLOCK):
         col = start + tl.arange(0, BLOCK)
@@ -107,16 +109,16 @@ def cross_entropy_grad_online(
 def plan(gpu, config, x, target, weight, ignore_index, reduction, **form):
     r = rows_of(x)
     losses = "loss" if reduction == "none" else "losses"
-    args = ("x", "target", losses, "lse", i64(r.cols), i64(r.stride), i64(ignore_index))
+    args = ("x", "target", losses, "max_sum", i64(r.cols), i64(r.stride), i64(ignore_index))
     walk = _launch(cross_entropy_fwd_online, config, r, weight, form, r.rows, args)
     reduce = terms.reduce(r.rows, r.cols, weight, reduction, ignore_index, totals=True)
     return Plan((walk, reduce), _scratch(r, losses=reduction != "none"))
 
 
-def plan_backward(gpu, config, gloss, x, target, weight, lse, totals, ignore_index, **form):
+def plan_backward(gpu, config, gloss, x, target, weight, max_sum, totals, ignore_index, **form):
     r = rows_of(x)
     args = (
-        *("gloss", "x", "target", "lse", "totals", "gx", i64(r.cols), i64(r.stride)),
+        *("gloss", "x", "target", "max_sum", "totals", "gx", i64(r.cols), i64(r.stride)),
         *(i64(int(gloss.numel() > 1)), i64(ignore_index)),
     )
     block = _block(config, r)

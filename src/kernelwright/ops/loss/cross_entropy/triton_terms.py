@@ -55,7 +55,8 @@ def read_target(target_ptr, n_cols, ignore_index):
 @triton.jit
 def read_row(x_ptr, n_cols, softcap, w_ptr, SMOOTH: tl.constexpr, CAP: tl.constexpr,
              BLOCK: tl.constexpr):  # fmt: skip
-    """(max z, sum of exp(z - max), sum of w z, sum of w), the last two for label smoothing."""
+    """(max z, sum of exp(z - max), sum of w (z - max), sum of w), the last two for label
+    smoothing."""
     top = tl.full([BLOCK], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     spread = tl.zeros([BLOCK], tl.float32)
@@ -64,20 +65,28 @@ def read_row(x_ptr, n_cols, softcap, w_ptr, SMOOTH: tl.constexpr, CAP: tl.conste
         col = start + tl.arange(0, BLOCK)
         inside = col < n_cols
         z = cap(tl.load(x_ptr + col, mask=inside, other=0.0).to(tl.float32), softcap, CAP)
-        if SMOOTH:
-            w = class_weight(w_ptr, col, inside)
-            spread += tl.where(inside, w * z, 0.0)
-            every += tl.where(inside, w, 0.0)
         z = tl.where(inside, z, float("-inf"))
         higher = tl.maximum(top, z, propagate_nan=tl.PropagateNan.ALL)
         # a column that has seen only -inf has no reference yet: with 0 its sum remains 0, not NaN
         base = tl.where(higher == float("-inf"), 0.0, higher)
         total = total * exp(top - base) + exp(z - base)
+        if SMOOTH:
+            w = class_weight(w_ptr, col, inside)
+            spread = moved(spread, every, top, base) + tl.where(inside, w * (z - base), 0.0)
+            every += tl.where(inside, w, 0.0)
         top = higher
     m = tl.max(top, axis=0)  # NaN is propagated by the sum in any case
     base = tl.where(m == float("-inf"), 0.0, m)
     total = tl.sum(total * exp(top - base), axis=0)
+    if SMOOTH:
+        spread = moved(spread, every, top, base)
     return m, total, tl.sum(spread, axis=0), tl.sum(every, axis=0)
+
+
+@triton.jit
+def moved(spread, every, top, base):
+    """Sums of w (z - top) as sums of w (z - base)."""
+    return spread + every * (tl.where(top == float("-inf"), 0.0, top) - base)
 
 
 @triton.jit
@@ -86,10 +95,16 @@ def log_sum(top, total):
 
 
 @triton.jit
-def token_loss(lse, z_hit, w, spread, every, n_cols, label_smoothing, z_loss, SMOOTH: tl.constexpr):
-    loss = w * ((1.0 - label_smoothing) * (lse - z_hit) + z_loss * lse * lse)
+def token_loss(
+    top, total, z_hit, w, spread, every, n_cols, label_smoothing, z_loss, SMOOTH: tl.constexpr
+):
+    """lse - z = (top - z) + log(total): the sum of a large maximum and the logarithm would lose the
+    latter's digits."""
+    lse = log_sum(top, total)
+    of_hit = tl.where(top == float("-inf"), 0.0, top) - z_hit + tl.log(total)
+    loss = w * ((1.0 - label_smoothing) * of_hit + z_loss * lse * lse)
     if SMOOTH:
-        loss += label_smoothing / n_cols * (every * lse - spread)
+        loss += label_smoothing / n_cols * (every * tl.log(total) - spread)
     return loss
 
 

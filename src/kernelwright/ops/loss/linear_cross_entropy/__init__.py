@@ -188,13 +188,20 @@ def _loss(x, w, bias, target, weight, g, reduction, of_x, of_w, of_bias, *rest):
     *form, rung = rest
     given = x, w, bias, target, weight, g, of_x, of_w, of_bias, *form
     losses, *gradients = _losses(*given, rung)
-    return losses if reduction == "none" else (losses * g).sum(), *gradients
+    return _reduced(losses, g, reduction), *gradients
 
 
 def _formula(x, w, bias, target, weight, g, reduction, of_x, of_w, of_bias, *form):
     manual = entry_of(LADDER, LADDER.rung("manual"))
     losses, *none = manual(x, w, bias, target, weight, g, False, False, False, *form)
-    return losses if reduction == "none" else (losses * g).sum(), *none
+    return _reduced(losses, g, reduction), *none
+
+
+def _reduced(losses, g, reduction):
+    if reduction == "none":
+        return losses
+    # no tokens: 0 times the factor, which is infinite for a mean
+    return (losses * g).sum() if losses.numel() else losses.sum() * g
 
 
 def _specs(reduction, **named):

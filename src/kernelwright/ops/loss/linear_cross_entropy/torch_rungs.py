@@ -21,11 +21,11 @@ def native(x, w, bias, target, weight, g, of_x, of_w, of_bias, *form):
 def _whole(forward, backward, x, w, bias, target, weight, g, of_x, of_w, of_bias, *form):
     wide = torch.promote_types(x.dtype, torch.float32)
     logits = F.linear(x, w, bias)
-    loss, lse, totals = forward(logits, target, weight, "none", *form, wide)
+    loss, max_sum, totals = forward(logits, target, weight, "none", *form, wide)
     none = x.new_empty(0)
     if not (of_x or of_w or of_bias):
         return loss, none, none.clone(), none.clone()
-    gz = backward(g, logits, target, weight, lse, totals, *form)
+    gz = backward(g, logits, target, weight, max_sum, totals, *form)
     return (
         loss,
         gz @ w if of_x else none,

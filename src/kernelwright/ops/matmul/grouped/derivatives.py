@@ -13,6 +13,7 @@ from kernelwright.dispatch import Rule, bind, compose, entry_of, operator, recor
 from kernelwright.ops.elementwise.glu import swiglu as gated
 
 from .ladder import LADDER, LADDER_SWIGLU
+from .torch_rungs import even
 
 
 def _save(ctx, inputs, output):
@@ -97,7 +98,7 @@ def of_matrices(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torc
 
 def _matrices(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor, rung: None) -> torch.Tensor:
     if _taken(a) and _taken(b):
-        return torch._grouped_mm(a.t(), b, offs=offsets).contiguous()
+        return torch._grouped_mm(a.t(), b, offs=offsets.contiguous()).contiguous()
     return _matrices_formula(a, b, offsets)
 
 
@@ -132,4 +133,4 @@ def _taken(t: torch.Tensor) -> bool:
     """Whether PyTorch's grouped product supports an operand whose rows are summed over."""
     if not t.is_cuda or t.dtype != torch.bfloat16 or torch.cuda.get_device_capability()[0] < 9:
         return False
-    return t.numel() > 0 and t.stride(1) == 1 and t.stride(0) % 8 == 0 and t.data_ptr() % 16 == 0
+    return t.numel() > 0 and t.stride(1) == 1 and even(t)

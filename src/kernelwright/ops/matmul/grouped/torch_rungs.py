@@ -16,7 +16,7 @@ def native(a, b, offsets):
     """PyTorch's grouped product if it supports the operands: bfloat16, with lines of multiples of
     16 bytes, on a GPU. Otherwise a loop over groups."""
     if _taken(a, b):
-        return torch._grouped_mm(a, b, offs=offsets)
+        return torch._grouped_mm(a, b, offs=offsets.contiguous())
     return _loop(a, b, offsets)
 
 
@@ -43,10 +43,10 @@ def _taken(a, b) -> bool:
         return False
     if torch.cuda.get_device_capability(a.device) < (9, 0):
         return False
-    return _even(a) and _even(b)
+    return even(a) and even(b)
 
 
-def _even(t) -> bool:
+def even(t) -> bool:
     """Whether one of the last two dimensions is contiguous and the other strides are multiples of
     16 bytes."""
     *outer, down, across = t.stride()

@@ -19,6 +19,8 @@ GROUP = 128
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # of eight consecutive values in four bytes
 #: Column of each nibble, from the lowest, in AWQ's words of eight columns.
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+#: What is added to the zero points stored in each format of GPTQ's checkpoints.
+GPTQ_FORMATS = {"gptq": 1, "gptq_v2": 0}
 
 
 class QuantizedWeight(NamedTuple):
@@ -140,22 +142,30 @@ def read_gptq(
     qzeros: torch.Tensor,
     scales: torch.Tensor,
     g_idx: torch.Tensor | None = None,
+    *,
+    checkpoint_format: str = "gptq",
 ) -> QuantizedWeight:
-    """A weight of 4 or 8 bits as GPTQ's checkpoints store it ("checkpoint_format": "gptq").
+    """A weight of 4 or 8 bits as GPTQ's checkpoints store it.
 
     Args:
         qweight: shape (K * bits / 32, N), int32: neighbors along k in each word.
-        qzeros: shape (K / 128, N * bits / 32), int32: zero points less one, along N.
+        qzeros: shape (K / 128, N * bits / 32), int32: zero points along N, in "gptq" less one.
         scales: shape (K / 128, N).
         g_idx: shape (K,): the group of each k. Only consecutive groups of 128 are supported: a
             weight whose columns were reordered by activation ("desc_act") is refused.
+        checkpoint_format: "gptq" or "gptq_v2", as in the checkpoint's quantization_config; the
+            tensors do not tell them apart.
 
     Source: GPTQModel's QuantLinear, Frantar et al., arXiv:2210.17323.
 
     Raises:
         TypeError: an argument is not a tensor of the right kind.
-        ValueError: shapes do not fit, or groups are not 128 consecutive elements.
+        ValueError: shapes do not fit, groups are not 128 consecutive elements, or the format is
+            another one.
     """
+    if checkpoint_format not in GPTQ_FORMATS:
+        known = " or ".join(map(repr, GPTQ_FORMATS))
+        raise ValueError(f"checkpoint_format: must be {known}, is {checkpoint_format!r}")
     for name, t in (("qweight", qweight), ("qzeros", qzeros)):
         arguments.tensor(name, t)
     arguments.floating("scales", scales)
@@ -170,7 +180,8 @@ def read_gptq(
         if g_idx.shape != in_order.shape or not bool((g_idx == in_order).all()):
             raise ValueError("g_idx: groups are not 128 consecutive rows in order (desc_act)")
     v = _unpacked(qweight.t(), bits).flatten(1)
-    zeros = _unpacked(qzeros, bits).reshape(groups, -1) + 1 & 2**bits - 1
+    zeros = _unpacked(qzeros, bits).reshape(groups, -1) + GPTQ_FORMATS[checkpoint_format]
+    zeros &= 2**bits - 1
     return _made(v, zeros, scales, bits)
 
 

@@ -17,7 +17,11 @@ def native(a, b, scale_a, scale_b, kind, fast):
     if kind == "block" or not _taken(a, b):
         return manual(a, b, scale_a, scale_b, kind, fast)
     by_row = kind == "row"
-    scales = (scale_a, scale_b.t()) if by_row else (scale_a.view(()), scale_b.view(()))
+    scales = (
+        (scale_a.contiguous(), scale_b.contiguous().t())
+        if by_row
+        else (scale_a.view(()), scale_b.view(()))
+    )
     return torch._scaled_mm(a, b.t(), *scales, out_dtype=torch.bfloat16, use_fast_accum=fast)
 
 

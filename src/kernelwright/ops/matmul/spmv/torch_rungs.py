@@ -18,5 +18,7 @@ def native(rows, columns, values, x):
         return values.new_zeros(rows.numel() - 1)
     dtype = values.dtype if x.is_cuda else torch.promote_types(values.dtype, torch.float32)
     size = (rows.numel() - 1, x.numel())
-    matrix = torch.sparse_csr_tensor(rows, columns, values.to(dtype), size, check_invariants=False)
+    # the libraries read its parts as if they were contiguous
+    parts = (t.contiguous() for t in (rows, columns, values.to(dtype)))
+    matrix = torch.sparse_csr_tensor(*parts, size, check_invariants=False)
     return (matrix @ x.to(dtype)).to(values.dtype)

@@ -33,10 +33,11 @@ def native(x, weight, bias, eps, channels_last=False):
     n = x.numel() // max(spec.channels_of(x, channels_last), 1)
     if n < 2:  # PyTorch computes no statistics of 0 or 1 elements
         return manual(x, weight, bias, eps, channels_last)
+    # the running variance of this batch alone: from rstd, a small one would cancel against eps
+    var = torch.zeros(spec.channels_of(x, channels_last), dtype=_wide(x), device=x.device)
     y, mean, rstd = aten.native_batch_norm(
-        *_given(x, weight, bias, channels_last), None, None, True, 0.0, eps
+        *_given(x, weight, bias, channels_last), torch.zeros_like(var), var, True, 1.0, eps
     )
-    var = (rstd.pow(-2) - eps).clamp_min(0.0) * (n / (n - 1))
     return _back(y, x, channels_last), mean, rstd, var
 
 
@@ -45,8 +46,8 @@ def native_backward(gy, x, weight, bias, mean, rstd, channels_last=False):
         return manual_backward(gy, x, weight, bias, mean, rstd, channels_last)
     image, scale, _ = _given(x, _scale(x, weight, channels_last), None, channels_last)
     found = aten.native_batch_norm_backward(
-        _image(gy, channels_last).to(image.dtype), image, scale, None, None, mean, rstd, True, 0.0,
-        [True, weight is not None, bias is not None],
+        _image(gy, channels_last).to(image.dtype), image, scale, None, None, mean.contiguous(),
+        rstd.contiguous(), True, 0.0, [True, weight is not None, bias is not None],
     )  # fmt: skip
     return _gradients(found, x, weight, bias, channels_last)
 
@@ -55,7 +56,7 @@ def native_inference(x, weight, bias, mean, var, eps, channels_last=False):
     if x.numel() == 0:
         return manual_inference(x, weight, bias, mean, var, eps, channels_last)
     given = _given(x, weight, bias, channels_last)
-    mean, var = (t.to(_wide(x)) for t in (mean, var))
+    mean, var = (_to(t, _wide(x)) for t in (mean, var))
     y = aten.native_batch_norm(*given, mean, var, False, 0.0, eps)[0]
     return _back(y, x, channels_last)
 
@@ -64,7 +65,7 @@ def native_inference_backward(gy, x, weight, bias, mean, var, eps, channels_last
     if x.numel() == 0:
         return manual_inference_backward(gy, x, weight, bias, mean, var, eps, channels_last)
     image, scale, _ = _given(x, _scale(x, weight, channels_last), None, channels_last)
-    mean, var = (t.to(_wide(x)) for t in (mean, var))
+    mean, var = (_to(t, _wide(x)) for t in (mean, var))
     unused = mean.new_empty(0)  # statistics of a batch; on a GPU PyTorch 2.11 does not take None
     found = aten.native_batch_norm_backward(
         _image(gy, channels_last).to(image.dtype), image, scale, mean, var, unused, unused, False,
@@ -99,8 +100,7 @@ def _given(x, weight, bias, channels_last):
     wide = _wide(x)
     if not x.is_cuda:
         x = x.to(wide)
-    parameters = (p if p is None else p.to(wide) for p in (weight, bias))
-    return _image(x, channels_last), *parameters
+    return _image(x, channels_last), _to(weight, wide), _to(bias, wide)
 
 
 def _scale(x, weight, channels_last):
@@ -125,6 +125,12 @@ def _back(image, x, channels_last):
 def _gradients(found, x, weight, bias, channels_last):
     gx, gweight, gbias = found
     return _back(gx, x, channels_last), _like(gweight, weight, x), _like(gbias, bias, x)
+
+
+def _to(parameter, dtype):
+    """Contiguous, because PyTorch's kernels of norms read parameters and statistics as if they
+    were."""
+    return None if parameter is None else parameter.to(dtype).contiguous()
 
 
 def _wide(x):

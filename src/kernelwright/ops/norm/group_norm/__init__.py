@@ -8,6 +8,7 @@ import torch
 
 from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
+from kernelwright.ops._arguments import number
 
 from . import heuristics, spec
 
@@ -80,7 +81,7 @@ def group_norm(
         TypeError: input is not floating point.
         ValueError: a shape or num_groups does not agree, or a group has only one element.
     """
-    eps = 1e-5 if eps is None else eps
+    eps = 1e-5 if eps is None else number(eps)
     _checked(input, num_groups, weight, bias)
     if math.prod(input.shape) == num_groups:
         raise ValueError(

@@ -39,9 +39,9 @@ def native_backward(gy, x, weight, bias, mean, rstd, groups, channels_last=False
         z = _image(ungrouped(z, channels_last), channels_last)
         gradient = torch.ops.aten.silu_backward(gradient, z)
     # PyTorch takes the shape of the bias gradient from the weight
-    scale = mean.new_ones(image.shape[1]) if weight is None else weight.to(wide)
+    scale = mean.new_ones(image.shape[1]) if weight is None else _to(weight, wide)
     gx, gweight, gbias = torch.ops.aten.native_group_norm_backward(
-        gradient, image, mean, rstd, scale, *image.shape[:3], groups,
+        gradient, image, _to(mean, wide), _to(rstd, wide), scale, *image.shape[:3], groups,
         [True, weight is not None, bias is not None],
     )  # fmt: skip
     gx = _back(gx, channels_last).to(x.dtype)
@@ -69,7 +69,9 @@ def _wide(x):
 
 
 def _to(parameter, dtype):
-    return None if parameter is None else parameter.to(dtype)
+    """Contiguous, because PyTorch's kernels of norms read parameters and statistics as if they
+    were."""
+    return None if parameter is None else parameter.to(dtype).contiguous()
 
 
 def _like(gradient, parameter, x):

@@ -11,7 +11,7 @@ import torch
 
 from kernelwright.contract import Ladder, Operator, Rung, autocast, rungs
 from kernelwright.dispatch import bind
-from kernelwright.ops._arguments import agreed, flat, normalized
+from kernelwright.ops._arguments import agreed, flat, normalized, number
 
 from . import heuristics, heuristics_superset, spec, statistics
 
@@ -143,7 +143,7 @@ def layer_norm(
         TypeError: input is not floating point.
         ValueError: a shape does not agree.
     """
-    eps = 1e-5 if eps is None else eps
+    eps = 1e-5 if eps is None else number(eps)
     dims = normalized(input, normalized_shape, weight=weight, bias=bias)
     input = autocast.float32_on_cuda(input)
     if dims == 1:
@@ -213,7 +213,7 @@ def add_layer_norm(
 
     Source: layer_norm, Ba, Kiros and Hinton, arXiv:1607.06450, of a residual stream.
     """
-    eps = 1e-5 if eps is None else eps
+    eps = 1e-5 if eps is None else number(eps)
     dims = normalized(input, normalized_shape, weight=weight, bias=bias)
     input, residual = agreed(input, residual)
     if dims == 1:
@@ -262,4 +262,4 @@ def _eps(eps, input):
     """PyTorch's default: the epsilon of float32, or of float64 for float64."""
     if eps is None:
         return torch.finfo(torch.promote_types(input.dtype, torch.float32)).eps
-    return eps
+    return number(eps)

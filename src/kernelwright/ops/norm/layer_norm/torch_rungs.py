@@ -4,10 +4,13 @@ import torch
 
 
 def manual_layer_norm(x, weight, bias, eps):
-    """Eleven kernels over x."""
+    """Thirteen kernels over x."""
     xw = x.to(_wide(x))
     mean = xw.mean(-1, keepdim=True)
     centred = xw - mean
+    # the rounding error of the mean, all that is left of a row of equal elements
+    rest = centred.mean(-1, keepdim=True)
+    mean, centred = mean + rest, centred - rest
     rstd = torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps)
     y = centred * rstd
     y = y if weight is None else y * weight
@@ -63,8 +66,8 @@ def native_layer_norm_backward(gy, x, weight, bias, mean, rstd):
         gy.to(wide),
         x.to(wide),
         x.shape[-1:],
-        mean,
-        rstd,
+        mean.contiguous(),
+        rstd.contiguous(),
         _to(weight, wide),
         _to(bias, wide),
         [True, weight is not None, bias is not None],
@@ -81,7 +84,7 @@ def native_rms_norm_backward(gy, x, weight, rstd, offset=0.0):
         gy.to(wide),
         x.to(wide),
         x.shape[-1:],
-        rstd,
+        rstd.contiguous(),
         _to(shifted, wide),
         [True, weight is not None],
     )
@@ -147,7 +150,9 @@ def _common(x, *parameters):
 
 
 def _to(parameter, dtype):
-    return None if parameter is None else parameter.to(dtype)
+    """Contiguous, because PyTorch's kernels of norms read parameters and statistics as if they
+    were."""
+    return None if parameter is None else parameter.to(dtype).contiguous()
 
 
 def _shifted(weight, offset):

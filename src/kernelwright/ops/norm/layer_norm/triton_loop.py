@@ -15,6 +15,7 @@ import triton.language as tl
 
 from kernelwright.contract import Launch, Plan, TritonKernel, f32
 from kernelwright.contract.arithmetic import next_power_of_2
+from kernelwright.ops._triton.centered import rest_of_mean
 from kernelwright.ops._triton.masks import below
 
 from .tiling import Call
@@ -57,8 +58,12 @@ def norm_fwd_loop(
         count = tl.maximum((n_cols - lane + BLOCK - 1) // BLOCK, 0).to(tl.float32)
         of_row = tl.sum(mean * count) / n_cols
         squares += count * (mean - of_row) * (mean - of_row)
+    total = tl.sum(squares)
+    if CENTER:
+        rest, total = rest_of_mean(tl.sum((mean - of_row) * count), total, n_cols)
+        of_row += rest
         tl.store(mean_ptr + row, of_row)
-    rstd = tl.rsqrt(tl.sum(squares) / n_cols + eps)
+    rstd = tl.rsqrt(total / n_cols + eps)
     tl.store(rstd_ptr + row, rstd)
 
     for first in range(0, n_cols, BLOCK):

@@ -15,6 +15,7 @@ import triton.language as tl
 
 from kernelwright.contract import Launch, Plan, TritonKernel, f32, i64
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.ops._triton.centered import rest_of_mean
 from kernelwright.ops._triton.masks import below
 from kernelwright.ops._triton.parts import add_parts
 
@@ -48,9 +49,13 @@ def norm_fwd_row(
         w, b = parameters(w_ptr, b_ptr, col, in_row, WEIGHT, BIAS)
     if CENTER:
         mean = tl.sum(x, axis=1, keep_dims=True) / n_cols
-        tl.store(mean_ptr + first + row, mean, mask=live)
         x = tl.where(in_row, x - mean, 0.0)
-    rstd = tl.rsqrt(tl.sum(x * x, axis=1, keep_dims=True) / n_cols + eps)
+    squares = tl.sum(x * x, axis=1, keep_dims=True)
+    if CENTER:
+        rest, squares = rest_of_mean(tl.sum(x, axis=1, keep_dims=True), squares, n_cols)
+        tl.store(mean_ptr + first + row, mean + rest, mask=live)
+        x -= rest
+    rstd = tl.rsqrt(squares / n_cols + eps)
     tl.store(rstd_ptr + first + row, rstd, mask=live)
     if not EARLY:  # too many parameters to hold them in registers until then
         w, b = parameters(w_ptr, b_ptr, col, in_row, WEIGHT, BIAS)

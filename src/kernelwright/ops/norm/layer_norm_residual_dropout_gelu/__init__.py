@@ -8,7 +8,7 @@ import torch
 
 from kernelwright.contract import Ladder, Rung, rungs
 from kernelwright.dispatch import bind
-from kernelwright.ops._arguments import agreed, draw_seed, flat, normalized, probability
+from kernelwright.ops._arguments import agreed, draw_seed, flat, normalized, number, probability
 from kernelwright.ops.norm.layer_norm import statistics
 
 from . import heuristics, spec
@@ -103,7 +103,7 @@ def layer_norm_residual_dropout_gelu(
 
     Source: the operators in its name, applied one after another.
     """
-    eps = 1e-5 if eps is None else eps  # not the default: torch.compile would compile twice
+    eps = 1e-5 if eps is None else number(eps)  # not the default: torch.compile would compile twice
     dims = normalized(input, normalized_shape, weight=weight, bias=bias)
     input, residual = agreed(input, residual)
     probability(p)

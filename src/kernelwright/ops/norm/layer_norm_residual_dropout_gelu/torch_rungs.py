@@ -9,6 +9,7 @@ from kernelwright.ops.random._keep import factor
 def manual(x, residual, weight, bias, seed, p, eps, approximate):
     xw = x.to(_wide(x))
     mean = xw.mean(-1, keepdim=True)
+    mean = mean + (xw - mean).mean(-1, keepdim=True)  # exact for a row of equal elements
     rstd = torch.rsqrt((xw - mean).square().mean(-1, keepdim=True) + eps)
     d, _, _ = _dropped(xw, residual, weight, bias, mean, rstd, seed, p)
     return act.gelu(d, approximate).to(x.dtype), mean, rstd
@@ -41,7 +42,7 @@ def native_backward(gy, x, residual, weight, bias, mean, rstd, seed, p, approxim
     gs = torch.ops.aten.gelu_backward(gy.to(wide), d, approximate=approximate) * f
     wanted = [True, weight is not None, bias is not None]
     gx, gweight, gbias = torch.ops.aten.native_layer_norm_backward(
-        gs, x.to(wide), x.shape[-1:], mean, rstd, _to(weight, wide), _to(bias, wide), wanted
+        gs, x.to(wide), x.shape[-1:], *(_to(t, wide) for t in (mean, rstd, weight, bias)), wanted
     )
     gradients = _like(gweight, weight, x), _like(gbias, bias, x)
     return gx.to(x.dtype), gs.to(residual.dtype, copy=True), *gradients
@@ -61,7 +62,9 @@ def _wide(x):
 
 
 def _to(parameter, dtype):
-    return None if parameter is None else parameter.to(dtype)
+    """Contiguous, because PyTorch's kernels of norms read parameters and statistics as if they
+    were."""
+    return None if parameter is None else parameter.to(dtype).contiguous()
 
 
 def _over_rows(terms, parameter, x):

@@ -16,6 +16,7 @@ import triton.language as tl
 
 from kernelwright.contract import Launch, Plan, Scratch, TensorSpec, TritonKernel, f32, f64, i64
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.ops._triton.centered import rest_of_mean
 from kernelwright.ops._triton.dropout import tile_factors
 from kernelwright.ops._triton.math import gelu_erf, gelu_erf_slope, gelu_tanh, gelu_tanh_slope
 from kernelwright.ops._triton.parts import add_parts
@@ -38,8 +39,11 @@ def chain_fwd_row(
     r = tl.load(r_ptr + row * r_stride + col, mask=inside, other=0.0).to(tl.float32)
     mean = tl.sum(x, axis=1, keep_dims=True) / n_cols
     x = tl.where(col < n_cols, x - mean, 0.0)
-    rstd = tl.rsqrt(tl.sum(x * x, axis=1, keep_dims=True) / n_cols + eps)
-    tl.store(mean_ptr + row, mean, mask=row < n_rows)
+    squares = tl.sum(x * x, axis=1, keep_dims=True)
+    rest, squares = rest_of_mean(tl.sum(x, axis=1, keep_dims=True), squares, n_cols)
+    x -= rest
+    rstd = tl.rsqrt(squares / n_cols + eps)
+    tl.store(mean_ptr + row, mean + rest, mask=row < n_rows)
     tl.store(rstd_ptr + row, rstd, mask=row < n_rows)
     s = x * rstd
     if WEIGHT:

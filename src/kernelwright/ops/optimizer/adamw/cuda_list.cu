@@ -14,6 +14,8 @@
 #include <kw/philox.cuh>
 #include <kw/vec.cuh>
 
+constexpr float kLargest = 3.4028234663852886e38f;
+
 struct Factors {
   float decay, weight1, weight2, step_size, inverse_root, unscale;
 };
@@ -57,7 +59,9 @@ struct Parameter {
     g *= f.unscale;
     if (MAXIMIZE) g = -g;
     m = fmaf(f.weight1, g - m, m);
-    v = fmaf(f.weight2, fmaf(g, g, -v), v);
+    // g is squared with its weight, as by PyTorch: 1e20 squared is infinite. An infinite v, the
+    // square of a large gradient in 16 bits, remains so: inf - inf would be NaN
+    v = fmaf(f.weight2 * g, g, v - fminf(f.weight2 * v, kLargest));
     x = fmaf(x, f.decay, -f.step_size * (m / fmaf(sqrtf(v), f.inverse_root, eps)));
   }
 

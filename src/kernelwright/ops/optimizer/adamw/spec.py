@@ -55,6 +55,14 @@ VARIANTS = (
     {"states": "f32", "copies": "bf16"},
     {"states": "bf16", "copies": "bf16", "seed": True, "maximize": True},
 )
+# Gradients whose square overflows float32 or the dtype of the states; states that have overflowed.
+LARGE = (
+    case((5, 77), torch.float32, grads=1e20),
+    case((5, 77), torch.bfloat16, grads=1e20),
+    case((5, 77), torch.float16, grads=6e4),
+    case((5, 77), torch.float16, overflowed=True),
+    case((5, 77), torch.bfloat16, overflowed=True),
+)
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 CASES = (
     *(
@@ -75,6 +83,7 @@ CASES = (
     *(case((5, 33), d, **extra) for d in FLOATS[::2] for extra in SWEEP),
     *(case((5, 77), torch.float32, **extra) for extra in VARIANTS),
     *(case((5, 77), torch.bfloat16, **extra) for extra in (VARIANTS[1], VARIANTS[4])),
+    *LARGE,
     *(
         case((3, 4, 37), torch.float32, layout=layout, **VARIANTS[6])
         for layout in ("sliced", "permuted", "offset")
@@ -137,7 +146,8 @@ def reference(**args):
         step += 1
         p *= 1 - lr * a.weight_decay
         m += (1 - a.beta1) * (g - m)
-        v += (1 - a.beta2) * (g * g - v)
+        v *= a.beta2  # an infinite v remains so, as in PyTorch's steps
+        v += (1 - a.beta2) * g * g
         if a.max_exp_avg_sqs:
             top.copy_(torch.maximum(top, v))
         denominator = (top / (1 - a.beta2**step)).sqrt() + a.eps
@@ -150,6 +160,7 @@ def inputs(c, device):
     said = {**DEFAULTS, **dict(c.params)}
     shapes = LISTS[said.pop("list")](c.shape)
     step = float(said.pop("step"))
+    large, overflowed = said.pop("grads", None), said.pop("overflowed", False)
     states, copies = said.pop("states", None), said.pop("copies", None)
 
     def tensors(name, dtype=None):
@@ -169,6 +180,11 @@ def inputs(c, device):
         "state_steps": [number(step) for _ in shapes],
         "copies": tensors("copies", copies) if copies else [],
     }
+    if large:
+        args["grads"] = [g.clamp_(-1, 1).mul_(large) for g in args["grads"]]
+    if overflowed:
+        for v in args["exp_avg_sqs"]:
+            v.view(-1)[::3] = math.inf
     if said.pop("amsgrad", False):
         args["max_exp_avg_sqs"] = [v.abs_() for v in tensors("max_exp_avg_sqs", states)]
     if said.pop("device_lr", False):

@@ -36,7 +36,8 @@ def manual(
         t = step.double()
         wide = torch.promote_types(p.dtype, torch.float32)
         mw = m.to(wide).lerp(g.to(wide), 1 - beta1)
-        vw = v.to(wide).lerp(g.to(wide).square(), 1 - beta2)
+        # the weight first, as in PyTorch's steps: a large gradient's square overflows
+        vw = (beta2 * v.to(wide)).addcmul(g.to(wide), g.to(wide), value=1 - beta2)
         denominator = vw.sqrt() / (1 - beta2**t).sqrt().to(wide) + eps
         decay = 1 - lr * weight_decay
         step_size = lr / (1 - beta1**t)

@@ -25,6 +25,8 @@ from kernelwright.contract import (
 )
 from kernelwright.contract.arithmetic import cdiv
 
+LARGEST = tl.constexpr(3.4028234663852886e38)  # subtracted from an infinite v, it is no NaN
+
 
 @triton.jit
 def adamw_count(step_ptr, factor_ptr, index, lr, beta1, beta2, weight_decay):
@@ -57,7 +59,7 @@ def adamw_update(
     if MAXIMIZE:
         g = -g
     m += weight1 * (g - m)
-    v += weight2 * (g * g - v)
+    v = weight2 * g * g + (v - tl.minimum(weight2 * v, LARGEST))
     denominator = tl.div_rn(tl.sqrt_rn(v), root_correction2) + eps
     p = p * decay - step_size * tl.div_rn(m, denominator)
     tl.store(p_ptr + i, p.to(p_ptr.dtype.element_ty), mask=i < n)

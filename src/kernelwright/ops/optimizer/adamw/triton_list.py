@@ -30,6 +30,7 @@ from kernelwright.ops._triton.random import round_stochastic, words
 # optional tensors, and the kernel's names for their presence
 OPTIONAL = {"lr_tensor": "LR_TENSOR", "grad_scale": "GRAD_SCALE", "found_inf": "FOUND_INF",
             "seed": "SEEDED"}  # fmt: skip
+LARGEST = tl.constexpr(3.4028234663852886e38)  # subtracted from an infinite v, it is no NaN
 TYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 
 
@@ -66,7 +67,7 @@ def update(
     if MAXIMIZE:
         g = -g
     m += weight1 * (g - m)
-    v += weight2 * (g * g - v)
+    v = weight2 * g * g + (v - tl.minimum(weight2 * v, LARGEST))
     p = p * decay - step_size * tl.div_rn(m, tl.sqrt_rn(v) * inverse_root + eps)
     tl.store(p_ptr, p.to(P), mask=mask)
     if C is not None:

@@ -9,7 +9,7 @@ import torch
 
 from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.contract.inputs import FLOATS
-from kernelwright.dispatch import bind, proven_on
+from kernelwright.dispatch import bind, override, proven_on
 from kernelwright.ops._arguments import probability
 from kernelwright.ops._out import written
 
@@ -87,7 +87,8 @@ def rand(
     On a GPU the numbers are bitwise identical to those of torch.rand for the same state of the
     generator, which advances equally, for results of up to 2 GiB; README.md lists the exceptions.
     On other devices, and for dtypes other than float32, float16 and bfloat16, torch.rand itself is
-    called.
+    called, unless `kw.use` names a rung; on a CPU that draws a seed from PyTorch's generator and
+    the numbers of an H200.
 
     Args:
         size: integers, or one sequence of them.
@@ -197,6 +198,9 @@ def _drawn(
 
 
 def _ours(ladder: Ladder, device: torch.device, dtype: torch.dtype, n: int) -> bool:
+    """Whether a rung computes the call: one that the user chose, or on a GPU a proven one."""
+    if override(ladder.name) is not None:
+        return True
     return device.type == "cuda" and dtype in FLOATS and n > 0 and _proven(ladder.name)
 
 

@@ -36,7 +36,7 @@ SWEEP = (
     {"each": True},
 )
 SHAPES = ((7,), (3, 0), (0, 5), (1, 1), (5, 33), (2, 3, 129), (4, 1000), (2, 5001))
-VALUES = ("large", "nan", "inf", "neginf_row", "constant", "both_infs")
+VALUES = ("large", "nan", "inf", "neginf_row", "constant", "both_infs", "shifted")
 BENCH = (
     ((64, 128256), "Llama 3's vocabulary, batch 64"),
     ((1, 128256), "Llama 3's vocabulary"),

@@ -130,10 +130,10 @@ def softmax(
     ndim = input.ndim
     if dim is None:
         dim = _get_softmax_dim("softmax", ndim, _stacklevel)
-    if not -ndim <= dim < ndim:
-        if ndim == 0 and dim in (-1, 0):
+    if type(dim) is not int or not -ndim <= dim < ndim:
+        arguments.dimension("dim", dim, ndim)
+        if ndim == 0:
             return softmax(input.unsqueeze(0), 0, dtype=dtype).squeeze(0)
-        raise IndexError(f"dim: {dim} is out of range for a tensor of {ndim} dimensions")
     if dtype is None and torch.is_autocast_enabled() and input.is_cuda and input.itemsize == 2:
         dtype = torch.float32
     if dtype is not None:

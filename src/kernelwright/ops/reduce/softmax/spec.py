@@ -31,6 +31,7 @@ DIMS = tuple({"dim": d} for d in (-2, 0))
 CASES = (
     *adversarial(dim=-1, sweep=DIMS),
     *(case((3, 5000), d, dim=-1) for d in FLOATS),
+    *(case((4, 66), d, values="shifted", dim=-1) for d in FLOATS),
     *(
         case(shape, d, use="bench", label=label, dim=-1)
         for shape, label in BENCH.items()

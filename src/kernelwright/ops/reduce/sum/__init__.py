@@ -186,11 +186,10 @@ def _alias(alias: str, value, name: str, given, default):
 
 def _negative(dim: int | Sequence[int], ndim: int) -> tuple[int, ...]:
     """Dimensions counted from the end, so that a batch dimension in front does not matter."""
-    named = (dim,) if isinstance(dim, int) else tuple(dim)
+    named = tuple(dim) if isinstance(dim, Sequence) else (dim,)
     span = max(ndim, 1)  # a 0-d tensor takes dim 0 and -1
     for d in named:
-        if not -span <= d < span:
-            raise IndexError(f"dim: {d} is out of range for a tensor of {ndim} dimensions")
+        arguments.dimension("dim", d, ndim)
     dims = sorted(d - span if d >= 0 else d for d in named)
     for d, following in pairwise(dims):
         if d == following:

@@ -214,9 +214,8 @@ def _scanned(input, dim, dtype) -> tuple[torch.Tensor, int]:
     """The input in the dtype of the result, and the dimension counted from the end, so that a
     leading batch dimension does not change it."""
     arguments.tensor("input", input)
+    arguments.dimension("dim", dim, input.ndim)
     span = max(input.ndim, 1)
-    if not -span <= dim < span:
-        raise IndexError(f"dim: {dim} is out of range for a tensor of {input.ndim} dimensions")
     if dtype is None:
         if not (input.is_floating_point() or input.is_complex()):
             dtype = torch.int64

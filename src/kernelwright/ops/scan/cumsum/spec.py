@@ -34,6 +34,13 @@ SWEEP = (
     {"dim": -2},
     {"dim": -2, "segments": 5, "reverse": True},
 )
+# sums beyond the integers that float32 or float64 can hold
+INTEGERS = (
+    {"dim": -1},
+    {"dim": -1, "segments": 7},
+    {"dim": -1, "segments": 7, "exclusive": True, "reverse": True},
+    {"dim": -2, "segments": 2},
+)
 CASES = (
     *adversarial(dtypes=EVERY, dim=-1),
     *(
@@ -53,6 +60,7 @@ CASES = (
     *(case((6, 40), d, layout=layout, dim=-2) for d in FLOATS for layout in ("sliced", "permuted")),
     case((3, 5), torch.int64, dim=-1),
     case((2, 3000), torch.int64, dim=-1),
+    *(case((5, 33), torch.int64, large=True, **params) for params in INTEGERS),
     # several tiles
     *(case((40_000,), d, dim=-1) for d in (torch.float32, torch.bfloat16)),
     case((2, 20_001), torch.float32, dim=-1, reverse=True),
@@ -111,7 +119,7 @@ def segmented(x, begins, dim):
     """Running sums that restart where `begins`."""
     x, begins, step = x.movedim(dim, -1), begins.movedim(dim, -1), 1
     while step < x.shape[-1]:
-        earlier = torch.where(begins[..., step:], 0.0, x[..., :-step])
+        earlier = x[..., :-step].masked_fill(begins[..., step:], 0)  # exact for integers
         x = torch.cat((x[..., :step], x[..., step:] + earlier), -1)
         begins = torch.cat((begins[..., :step], begins[..., step:] | begins[..., :-step]), -1)
         step *= 2
@@ -131,7 +139,7 @@ def sums(x, starts, dim, exclusive, reverse, total):
     if exclusive:
         y = shifted(y, dim, 0)
         if begins is not None:
-            y = torch.where(begins, 0.0, y)
+            y = y.masked_fill(begins, 0)
     return y.flip(dim) if reverse else y
 
 
@@ -167,7 +175,10 @@ def product_backward_reference(gy, x, y, dim):
 def _filled(c, name, device):
     if c.dtype.is_floating_point:
         return tensor(c, name, device)
-    return tensor(c, name, device, dtype=torch.float32).mul(2).to(c.dtype)
+    drawn = tensor(c, name, device, dtype=torch.float32)
+    return drawn.mul(2.0**24 if c.param("large") else 2).to(c.dtype) << (
+        33 if c.param("large") else 0
+    )
 
 
 def _starts(c, device):

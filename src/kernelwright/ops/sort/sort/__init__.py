@@ -215,7 +215,6 @@ def _span(input: torch.Tensor, dim: int) -> int:
         TypeError, IndexError: as in `sort`.
     """
     arguments.tensor("input", input)
+    arguments.dimension("dim", dim, input.ndim)
     span = max(input.ndim, 1)
-    if not -span <= dim < span:
-        raise IndexError(f"dim: {dim} is out of range for a tensor of {input.ndim} dimensions")
     return span

@@ -97,13 +97,13 @@ def topk(
         ValueError: k is negative or larger than the dimension.
     """
     arguments.tensor("input", input)
-    span = max(input.ndim, 1)
-    if not -span <= dim < span:
-        raise IndexError(f"dim: {dim} is out of range for a tensor of {input.ndim} dimensions")
+    arguments.dimension("dim", dim, input.ndim)
     if input.ndim == 0:
         values, indices = topk(input[None], k, 0, largest)
         return TopK(values[0], indices[0]) if k else TopK(values, indices)
     columns = input.shape[dim]
+    if not isinstance(k, (int, torch.SymInt)):
+        raise TypeError(f"k: must be an integer, is a {type(k).__name__}")
     if not 0 <= k <= columns:
         raise ValueError(f"k: {k} is not between 0 and {columns}, the size of dimension {dim}")
     x = input.movedim(dim, -1)
