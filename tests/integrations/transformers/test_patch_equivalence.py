@@ -56,6 +56,22 @@ def test_a_recomputed_norm_has_the_tensors_of_its_forward():
         torch.autograd.grad(loss, model.model.layers[1].self_attn.q_proj.weight)
 
 
+def test_a_hook_that_changes_a_norms_weight_behind_it():
+    model = patched()
+    norm, projection = (model.model.layers[0].input_layernorm,
+                        model.model.layers[0].self_attn.q_proj.weight)  # fmt: skip
+
+    @torch.no_grad()
+    def hook(module, args, out):
+        module.weight *= 2
+
+    norm.register_forward_hook(hook)
+    ids, labels = batch()
+    loss = model(input_ids=ids, labels=labels).loss
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(loss, projection)
+
+
 def test_results_of_norms_carry_no_notes():
     """A tensor's attributes are saved with it."""
     seen = []

@@ -83,16 +83,14 @@ def original(module: nn.Module) -> type:
 
 def untouched(module: Any, forwards: Collection[Forward | None]) -> bool:
     """Whether the module's forward is one of these, and no hook sees its call. Adapters that wrap a
-    module after `patch`, and modules that take its place, compute something else."""
+    module after `patch`, and modules that take its place, compute something else. Where hooks see a
+    call, the module is called as its class would, so that they see the same tensors and gradients.
+    """
     bound = getattr(module, "forward", None)
     # not getattr(bound, "__func__", None): torch.compile of torch 2.11 traces it as None
-    return isinstance(bound, MethodType) and bound.__func__ in forwards and not hooked(module)
-
-
-def hooked(module: nn.Module) -> bool:
-    """Whether hooks see a call of the module. A replacement then calls it as its class would, so
-    that they see the same tensors and gradients. FSDP's hooks only look for parameters."""
-    if not (
+    if not isinstance(bound, MethodType) or bound.__func__ not in forwards:
+        return False
+    any_hooks = (  # no call of a function: this is asked for several modules of each layer
         module._forward_hooks
         or module._forward_pre_hooks
         or module._backward_hooks
@@ -101,25 +99,20 @@ def hooked(module: nn.Module) -> bool:
         or _module._global_forward_pre_hooks
         or _module._global_backward_hooks
         or _module._global_backward_pre_hooks
-    ):
-        return False
-    return any(
-        not _of_fsdp(hook)
-        for hooks in (
-            module._forward_hooks,
-            module._forward_pre_hooks,
-            module._backward_hooks,
-            module._backward_pre_hooks,
-            _module._global_forward_hooks,
-            _module._global_forward_pre_hooks,
-            _module._global_backward_hooks,
-            _module._global_backward_pre_hooks,
-        )
-        for hook in hooks.values()
     )
+    return not any_hooks or all(map(_of_fsdp, _hooks(module)))
+
+
+def _hooks(module: nn.Module) -> list[Any]:
+    """The hooks of a module and of all modules."""
+    names = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
+    of = [getattr(module, f"_{name}") for name in names]
+    of += [getattr(_module, f"_global_{name}") for name in names]
+    return [hook for hooks in of for hook in hooks.values()]
 
 
 def _of_fsdp(hook: Any) -> bool:
+    """FSDP's hooks only look for parameters."""
     module = getattr(inspect.unwrap(hook), "__module__", None) or ""
     return module.startswith("torch.distributed.fsdp.")
 

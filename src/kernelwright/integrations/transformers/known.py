@@ -149,10 +149,8 @@ def _of_experts(form: experts.Experts):
             return why
         by, activation = (), None
         if not form.gates:
-            by, activation = (
-                mlps.GATED.get(_computes(module.act_fn), ()),
-                type(module.act_fn).forward,
-            )
+            by = mlps.GATED.get(_computes(module.act_fn), ())
+            activation = type(module.act_fn).forward
             if not by:
                 return _other_activation(module.act_fn, mlps.GATED)
         names = experts.arguments_of(original(module).forward)

@@ -51,6 +51,8 @@ def forward_of(layer: Layer, own: Forward) -> Forward:
         p.name: p.default for p in parameters if p.name in names and p.default is not p.empty
     }
 
+    after, behind = layer.after or layer.multiplier, layer.behind or layer.multiplier
+
     def forward(self, hidden_states, *args, only_causal=False, **kwargs):
         given = defaults | dict(zip(names, args, strict=False)) | kwargs
         residual, attention = hidden_states, getattr(self, layer.attention)
@@ -64,12 +66,16 @@ def forward_of(layer: Layer, own: Forward) -> Forward:
         with remade(norm, normed):
             found = attention(hidden_states=normed, **given)
         del normed
-        hidden_states = _through(self, layer.after, first(found), layer.multiplier)
+        hidden_states = first(found)
+        if after:
+            hidden_states = _through(self, layer.after, hidden_states, layer.multiplier)
         norm = getattr(self, layer.norm)
         hidden_states, residual = add_norm(norm, hidden_states, residual)
         with remade(norm, hidden_states):
             hidden_states = first(getattr(self, layer.mlp)(hidden_states))
-        return residual + _through(self, layer.behind, hidden_states, layer.multiplier)
+        if behind:
+            hidden_states = _through(self, layer.behind, hidden_states, layer.multiplier)
+        return residual + hidden_states
 
     return forward
 

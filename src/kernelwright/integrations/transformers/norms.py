@@ -16,7 +16,7 @@ from torch import nn
 import kernelwright as kw
 
 from .binding import constant
-from .remake import note
+from .remake import WANTED, note
 
 Forward = Callable[..., Any]
 
@@ -58,17 +58,24 @@ def rms_norm(eps: str, weight=weight_of, offset: float = 0.0, dtype=None) -> For
 
     def forward(self, *args, residual=None, **named):
         x, residual = _given(args, residual, named)
-        w, e, plus = weight(self), constant(getattr(self, eps)), constant(offset)
+        w, e, plus = weight(self), getattr(self, eps), offset
+        notes = False
+        if torch.compiler.is_compiling():
+            e, plus = constant(e), constant(plus)
+        else:
+            notes = WANTED.now
         shape = x.shape[-1:] if w is None else w.shape
         if residual is not None:
             h = torch.promote_types(x.dtype, residual.dtype)
             if dtype is None or dtype(x.new_empty(0, dtype=h), w) == h:
                 y, residual = kw.add_rms_norm(x, residual, shape, w, e, offset=plus)
-                note(y, residual, w, e, plus)
+                if notes:
+                    note(y, residual, w, e, plus)
                 return y, residual
             residual = x = residual + x
         y = _rms_norm(x, shape, w, e, plus, x.dtype if dtype is None else dtype(x, w))
-        note(y, x, w, e, plus)
+        if notes:
+            note(y, x, w, e, plus)
         return y if residual is None else (y, residual)
 
     return forward

@@ -24,21 +24,23 @@ _NAME = "_kernelwright_norm"
 
 
 class _Wanted(threading.local):
+    """Whether the norm that is called now is to leave a note in its result."""
+
     now = False
 
 
-_wanted = _Wanted()
+WANTED = _Wanted()
 
 
 def noted(norm: torch.nn.Module, *args: torch.Tensor) -> Any:
     """The norm's result, with a note how it was computed, for `remade`."""
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+    if torch.compiler.is_compiling():
         return norm(*args)
-    _wanted.now = True
+    WANTED.now = True
     try:
         return norm(*args)
     finally:
-        _wanted.now = False
+        WANTED.now = False
 
 
 def note(
@@ -49,8 +51,11 @@ def note(
     Args:
         of: the input, or the sum that was normalized.
     """
-    if not torch.compiler.is_compiling() and _wanted.now and result.requires_grad:
-        setattr(result, _NAME, (result._version, of, weight, eps, offset))
+    if result.requires_grad:
+        # not the tensors themselves: `p.data = ...` changes what a parameter refers to
+        given = [t if t is None else t.detach() for t in (of, weight)]
+        versions = [t if t is None else t._version for t in given]
+        setattr(result, _NAME, (result._version, given, versions, eps, offset))
 
 
 def remade(norm: torch.nn.Module, result: torch.Tensor) -> AbstractContextManager:
@@ -66,17 +71,17 @@ def remade(norm: torch.nn.Module, result: torch.Tensor) -> AbstractContextManage
     taken = vars(result).pop(_NAME, None)
     if taken is None:
         return _AS_USUAL
-    version, of, *formula = taken
+    version, given, *how = taken
     if (
         version != result._version
-        or result.dtype != of.dtype
+        or result.dtype != given[0].dtype
         or type(norm).__name__.startswith("FSDP")
         or torch._C._are_functorch_transforms_active()
         or not _autograd._saved_tensors_hooks_is_enabled()
         or _autograd._top_saved_tensors_default_hooks(False) is not None
     ):
         return _AS_USUAL
-    recomputed = _Recomputed(result, of, *formula)
+    recomputed = _Recomputed(result, given, *how)
     return torch.autograd.graph.saved_tensors_hooks(recomputed.pack, _unpack)
 
 
@@ -86,12 +91,10 @@ _AS_USUAL = nullcontext()
 class _Recomputed:
     """How to compute a norm's result, and the result itself between its first and last use."""
 
-    def __init__(self, result, of, weight, eps, offset):
+    def __init__(self, result, given, versions, eps, offset):
         self.at, self.shape, self.dtype = result.data_ptr(), result.shape, result.dtype
         self.version = result._version
-        # not the tensors themselves: `p.data = ...` changes what a parameter refers to
-        self.given = [t if t is None else t.detach() for t in (of, weight)]
-        self.versions = [t if t is None else t._version for t in self.given]
+        self.given, self.versions = given, versions
         self.eps, self.offset = eps, offset
         self.rung = override("rms_norm")
         self.uses = self.left = 0
