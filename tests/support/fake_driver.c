@@ -117,7 +117,8 @@ int cuStreamGetCaptureInfo_v2(void *s, int *status, uint64_t *id, void *g, void 
 }
 // The rules of cuTensorMapEncodeTiled for tiles without interleaving.
 static int is_map(int type, unsigned rank, const void *address, const uint64_t *shape,
-                  const uint64_t *strides, const unsigned *box, const unsigned *steps, int swizzle) {
+                  const uint64_t *strides, const unsigned *box, const unsigned *steps,
+                  int swizzle) {
   static const int bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2};
   if (type < 0 || type > 9 || rank < 1 || rank > 5 || (uintptr_t)address % 16) return 0;
   for (unsigned i = 0; i < rank; i++) {

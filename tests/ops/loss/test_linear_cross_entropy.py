@@ -8,7 +8,7 @@ from torch.utils._pytree import tree_leaves
 
 import kernelwright as kw
 from kernelwright.ops.loss.linear_cross_entropy import chunked, heuristics, scale_unless_one_
-from support.publics import DEVICE, randn
+from support.publics import DEVICE, leaf, randn
 
 RUNGS = ("native", "chunked")
 EVERYTHING = {"linear_bias": True, "weight": True, "label_smoothing": 0.1}
@@ -293,3 +293,16 @@ def test_memory_beyond_inputs_and_gradients():
         beyond.append(peak - x.nbytes - w.nbytes)
     step = heuristics.chunk(4096, 256, 65536, 2)
     assert step * 65536 * 2 <= beyond[1] < step * 65536 * 2 + (16 << 20)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_a_loss_may_be_changed_in_place(reduction):
+    """As in gradient accumulation (loss /= 4) and auxiliary losses (loss += aux)."""
+    x, w = leaf(6, 8), leaf(5, 8, seed=1)
+    target = torch.arange(6, device=x.device) % 5
+    loss = kw.linear_cross_entropy(x, w, target, reduction=reduction)
+    loss /= 4
+    loss += 1
+    ours = torch.autograd.grad(loss.sum(), (x, w))
+    theirs = F.cross_entropy(F.linear(x, w), target, reduction=reduction) / 4 + 1
+    torch.testing.assert_close(ours, torch.autograd.grad(theirs.sum(), (x, w)))

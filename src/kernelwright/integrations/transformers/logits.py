@@ -243,8 +243,6 @@ def head_and_loss(self, input, target=None, counts=False, **options):
         return F.linear(input, self.weight, self.bias)
     target = target.to(input.device)
     loss = kw.linear_cross_entropy(input, self.weight, target, linear_bias=self.bias, **options)
-    # The operator saves its result for the backward; models and users add to a loss in place.
-    loss = loss.clone()
     if not counts:
         return loss, None
     return loss, _share(_largest(input, self.weight, self.bias), target, options["ignore_index"])

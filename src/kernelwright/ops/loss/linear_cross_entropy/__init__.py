@@ -141,6 +141,8 @@ def linear_cross_entropy(
     )[0]
     if dtype is None:
         dtype = torch.promote_types(x.dtype, torch.float32) if to is not None else x.dtype
+    if any(now):  # the backward keeps the loss, and a user may change the result in place
+        return loss.to(dtype, copy=True)
     return loss.view(leading if reduction == "none" else ()).to(dtype)
 
 
@@ -216,8 +218,8 @@ def _save(ctx, inputs, output):
     ctx.now, ctx.form = of_x or of_w or of_bias, inputs[10:]
     ctx.mark_non_differentiable(*gradients)
     ctx.set_materialize_grads(False)  # else the backward gets zeros of these gradients' size
-    # the loss too: `once` needs a tensor that depends on what requires a gradient
-    ctx.save_for_backward(loss, *(gradients if ctx.now else tensors))
+    # `once` needs a tensor that depends on what requires a gradient: the loss, or an input
+    ctx.save_for_backward(*((loss, *gradients) if ctx.now else tensors))
 
 
 @once("linear_cross_entropy: double backward is not supported; use kw.linear and kw.cross_entropy")
@@ -232,7 +234,7 @@ def _backward(ctx, gloss, *_):
             for t, want in zip(ctx.saved_tensors[1:], wanted, strict=True)
         ]
     else:
-        _, *tensors, g = ctx.saved_tensors
+        *tensors, g = ctx.saved_tensors
         found = _losses(*tensors, (g * gloss).to(g.dtype), *wanted, *ctx.form)
         gradients = [t if want else None for t, want in zip(found[1:], wanted, strict=True)]
     return *gradients, *rest
