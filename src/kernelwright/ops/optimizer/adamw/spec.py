@@ -224,7 +224,8 @@ def noise(**args):
         t = step + 1
         terms = m.abs() + (1 - a.beta1) * g.abs()
         v = torch.maximum(
-            v + (1 - a.beta2) * (g * g - v), top if a.max_exp_avg_sqs else torch.zeros_like(v)
+            a.beta2 * v + (1 - a.beta2) * g * g,
+            top if a.max_exp_avg_sqs else torch.zeros_like(v),
         )
         per_m = a.lr / (1 - a.beta1**t) / ((v / (1 - a.beta2**t)).sqrt() + a.eps)
         quotient = per_m * (m + (1 - a.beta1) * (g - m)).abs()
