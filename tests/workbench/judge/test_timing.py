@@ -33,19 +33,21 @@ def timed(name, box, monkeypatch, sets=4, shape=(32, 768)):
 
 
 @pytest.mark.parametrize(
-    ("name", "check"),
+    ("name", "checks"),
     [
-        ("softmax", None),
-        ("Stops", "timed result"),
-        ("SlowClock", "nothing replaced" if GPU else "clock"),
-        ("SlowEvents", "clock" if GPU else "nothing replaced"),
+        ("softmax", {None}),
+        ("Stops", {"timed result"}),
+        # whichever of the two checks sees the slow clock first
+        ("SlowClock", {"nothing replaced", "clock"}),
+        ("SlowEvents", {"clock"} if GPU else {"nothing replaced"}),
     ],
+    ids=lambda x: x if isinstance(x, str) else "",
 )
-def test_times_are_taken_by_the_judges_clock(name, check, box, monkeypatch):
+def test_times_are_taken_by_the_judges_clock(name, checks, box, monkeypatch):
     guest, row = timed(name, box, monkeypatch)
     (found, why) = next(iter(guest.objections.values()), (None, ""))
-    assert found == check, why
-    assert row.timed == (check is None) and bool(row.interval) == row.timed
+    assert found in checks, why
+    assert row.timed == (found is None) and bool(row.interval) == row.timed
     assert row.timed or why in row.status
 
 
