@@ -118,7 +118,7 @@ def test_what_a_user_gets(user, tmp_path):
     operators = json.loads(user("list", "--json"))["operators"]
     assert {"softmax", "sum"} <= {o["name"] for o in operators}
     if not torch.cuda.is_available():  # because other tests share its memory
-        assert "1 rungs and configs: 1 pass" in user("verify", "relu.native", "--record")
+        assert "1 config: 1 pass" in user("verify", "relu.native", "--record")
     said = user("bench", "get_total_norm", "--quick", "--record", "--case", CASE)
     (written,) = own.rglob("get_total_norm.jsonl")
     assert f"recorded in {written.parent}\n" in said

@@ -271,3 +271,28 @@ def test_opcheck(ladder, layout):
         torch.library.opcheck(overload, tuple(leaves.values()), {"rung": "native"})
     except OpCheckError as error:
         assert f"{op.name} cannot be differentiated" in str(error)
+
+
+def test_float_attributes_of_a_module_under_dynamic_shapes():
+    """An eps and a label smoothing that the module holds, each used twice."""
+
+    class Head(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head, self.smoothing, self.eps = torch.nn.Linear(8, 5), 0.1, 1e-5
+
+        def forward(self, x, target):
+            z = self.head(kw.rms_norm(x, (8,), eps=self.eps))
+            losses = (kw.cross_entropy(s * z, target, label_smoothing=self.smoothing)
+                      for s in (1, 2))  # fmt: skip
+            return sum(losses) + kw.rms_norm(z, (5,), eps=self.eps).sum()
+
+    torch.compiler.reset()
+    model = Head().to(DEVICE)
+    compiled = torch.compile(model, dynamic=True, fullgraph=True, backend="aot_eager")
+    for n in (6, 7):
+        x, target = randn(n, 8), torch.arange(n, device=DEVICE) % 5
+        gradients = [
+            torch.autograd.grad(call(x, target), model.head.weight)[0] for call in (compiled, model)
+        ]
+        torch.testing.assert_close(*gradients)
