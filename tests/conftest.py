@@ -20,7 +20,13 @@ GPU = torch.cuda.is_available()
 
 #: Why a test may be skipped on a machine of either kind. Any other reason is an error, so that no
 #: test stops running unnoticed.
-ANYWHERE = ("no .* on this machine", "needs two GPUs", "needs root .*", ".* is not installed")
+ANYWHERE = (
+    "no .* on this machine",
+    "needs two GPUs",
+    "needs root .*",
+    ".* is not installed",
+    "PyTorch does not support it either",
+)
 WITHOUT_A_GPU = (
     "needs a GPU",
     "needs TMA",
