@@ -123,6 +123,11 @@ DOCS: dict[str, tuple[str, ...]] = {
     "run": ("kernelwright run", "nvcc", "no GPU", "cu file"),
     "dissect": ("kernelwright dissect", "bank conflicts", "sectors", "debugger", "cuda-gdb"),
     "lessons": ("kernelwright learn", "course", "tutorial", "quiz", "PMPP"),
+    "layouts": (
+        "kernelwright layout", "CuTe", "layout algebra", "swizzle", "swizzling",
+        "stride", "fragments",
+    ),
+    "notes": ("curriculum", "syllabus", "LeetCUDA", "how-to-optim-algorithm-in-cuda", "topics"),
     "exercises": ("kernelwright exercise", "LeetGPU", "Triton Puzzles", "practice"),
     "report": ("kernelwright report", "roofline chart"),
     "language_models": (

@@ -49,6 +49,8 @@ SECTIONS = (
             "lessons",
             *(f"lessons/{n}" for n in lesson.NAMES),
             "exercises",
+            "layouts",
+            "notes",
             "dissect",
             "run",
             "glossary",
