@@ -24,6 +24,13 @@ def test_a_page_has_the_same_parts_in_the_same_words(text):
     assert "**Determinism.**" in text
 
 
+@pytest.mark.parametrize("text", PAGES.values(), ids=[folder.name for folder in PAGES])
+def test_a_page_begins_with_its_call_its_figures_and_its_picture(text):
+    lines = [line for line in text.split("\n## ")[0].splitlines() if line][1:5]
+    assert lines[0].startswith("<!-- table:start ")
+    assert [line.split("**")[1] for line in lines[1:]] == ["Use", "Figures", "Picture"]
+
+
 @pytest.mark.parametrize("ladder", ladders(), ids=lambda ladder: ladder.name)
 def test_a_page_explains_every_rung(ladder):
     text = by_hand(PAGES[ladder.folder])

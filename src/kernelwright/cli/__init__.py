@@ -13,7 +13,18 @@ import typer
 import kernelwright
 from kernelwright.support.errors import GOOD, STOPPED, USAGE, UserError
 
-from . import extending, learning, lessons, looking, profiling, proving, running, timing, training
+from . import (
+    extending,
+    layouts,
+    learning,
+    lessons,
+    looking,
+    profiling,
+    proving,
+    running,
+    timing,
+    training,
+)
 
 
 def _unwrapped(doc: str) -> str:
@@ -40,7 +51,7 @@ GROUPS = {
     "Operators": (looking.list_, proving.verify, timing.bench, timing.tune, timing.compare),
     "What a kernel does": (looking.inspect, learning.dissect, learning.debug, profiling.profile),
     "Your own code": (timing.judge, running.run, learning.new, extending.extension),
-    "Learn": (lessons.learn, learning.exercise),
+    "Learn": (lessons.learn, learning.exercise, layouts.layout),
     "Language models": (training.train, training.generate),
     "This machine and the records": (looking.env, proving.ledger, looking.report),
 }
