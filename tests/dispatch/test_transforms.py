@@ -83,10 +83,17 @@ def test_one_argument_at_a_time(name, transform, operand):
         check_tensors(name, transform, operand, tensors)
 
 
+#: Functions with each kind of derivative: an operator's, views, a rule, a formula, a composition, a
+#: same argument twice. The others are compiled with --all.
+KINDS = ("rms_norm", "cat", "matmul", "roi_align", "linear_cross_entropy", "moe_ffn", "add",
+         "add_rms_norm of itself", "index_add", "dropout")  # fmt: skip
+_LONG = [pytest.param(name, marks=pytest.mark.long) for name in FUNCTIONS if name not in KINDS]
+
+
 @pytest.mark.cover
 @pytest.mark.parametrize("operand", ["sample", "empty", "0-d"])
 @pytest.mark.parametrize("transform", COMPILED)
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", [*KINDS, *_LONG])
 def test_transformed_and_compiled(name, transform, operand):
     check(name, transform, operand, compiled=True)
 

@@ -598,15 +598,12 @@ def compiled(model, patch, **options):
     return {"loss": loss.detach()} | gradients(model)
 
 
-_FEW = ("Llama", "Gemma 2", "GPT-2", "GPT-OSS")
-
-
-@condition("`torch.compile`", within=ROUNDED, families=_FEW, long=True)
+@condition("`torch.compile`", within=ROUNDED, long=True)
 def compiled_static(model, patch):
     return compiled(model, patch)
 
 
-@condition("`torch.compile(dynamic=True)`", within=ROUNDED, families=_FEW, long=True)
+@condition("`torch.compile(dynamic=True)`", within=ROUNDED, long=True)
 def compiled_dynamic(model, patch):
     return compiled(model, patch, dynamic=True)
 
