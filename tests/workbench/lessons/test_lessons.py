@@ -109,7 +109,7 @@ def test_answers_are_checked_and_the_picture_is_written(capfd, tmp_path):
 @emulated
 def test_a_lesson_in_chinese_shows_chinese_tables_and_checks_answers(capfd):
     code, out, _ = call(capfd, SHORT, "--lang", "zh", "--answer", "12", "--answer", "4")
-    assert code == 1 and "第 1 题" in out and "正确: 12" in out and "错误: 5" in out
+    assert code == 1 and "第 1 题" in out and "正确：12。" in out and "错误：5。" in out
 
 
 @pytest.mark.parametrize(
@@ -147,6 +147,15 @@ def test_numbers_of_words_are_those_of_the_source(monkeypatch):
     assert (
         language.said("H200", "zh") == "H200" and language.said("no entry 3", "zh") == "no entry 3"
     )
+
+
+def test_lines_of_a_drawing_end_between_words_and_after_punctuation():
+    text = "每格是一个 lane。只有少数 lane 活跃的指令，用时与全部 lane 都活跃时，一样长。"
+    lines = language.lines(text)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "") and len(lines) == 2
+    assert all(language._width(x) <= language.WIDTH for x in lines)
+    assert not any(x[0] in "，。： " for x in lines)
+    assert language.lines("one two") == ["one two"]
 
 
 def test_a_lesson_that_is_behind_says_so(tmp_path, monkeypatch):

@@ -127,12 +127,13 @@ def _cells(strip: Strip, room: int) -> str:
 
 def question(number: int, q: Question, lang: str = ENGLISH) -> Text:
     choices = f" ({', '.join(q.choices)})" if q.choices else ""
-    return Text(f"{said(f'Question {number}.', lang)} {q.question}{choices}")
+    return Text(f"{said(f'Question {number}. ', lang)}{q.question}{choices}")
 
 
 def answered(q: Question, right: bool, answer: str, lang: str = ENGLISH) -> Text:
     """The text about a checked answer."""
-    return Text.assemble(_verdict(right, lang), f": {answer}. {q.why}")
+    rest = said(": {answer}. {why}", lang).format(answer=answer, why=q.why)
+    return Text.assemble(_verdict(right, lang), rest)
 
 
 def _verdict(right: bool, lang: str) -> tuple[str, str]:
@@ -149,15 +150,17 @@ def _next(arguments: str, lang: str) -> Note:
 
 
 def item(number: int, count: int, of: Item, lang: str = ENGLISH) -> Text:
-    lines = [f"{said(f'{number} of {count}', lang)} ({of.topic}). {of.question}"]
+    head = said(f"{number} of {count} ({{topic}}). ", lang).format(topic=of.topic)
+    lines = [head + of.question]
     lines += [f"  {letter}  {choice}" for letter, choice in zip(LETTERS, of.choices, strict=False)]
     return Text("\n".join(lines))
 
 
 def item_answered(of: Item, right: bool, lang: str = ENGLISH) -> Text:
     see = f"{said('see ', lang)}{of.see}"
-    answer = f": {of.letter}, {of.answer}. {of.why}\n"
-    return Text.assemble(_verdict(right, lang), answer, (see, "dim"))
+    rest = said(": {letter}, {answer}. {why}", lang)
+    rest = rest.format(letter=of.letter, answer=of.answer, why=of.why)
+    return Text.assemble(_verdict(right, lang), rest, "\n", (see, "dim"))
 
 
 def score(right: int, asked: int, missed: Sequence[Item], lang: str = ENGLISH) -> Group:

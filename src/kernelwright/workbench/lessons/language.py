@@ -16,7 +16,12 @@ from .lesson import ENGLISH, FOLDER, LANGUAGES
 from .tables import Cell, Picture, Table
 
 BEHIND = "This text is of an earlier version of the lesson; the English one is current."
-LINE = 33  # Chinese characters in a line of a picture's notes
+WIDTH = 62  # Latin letters in a line of a drawing's notes
+_WIDE = re.compile(r"[\u3000-\u9fff\uff00-\uffef]")
+#: What stays on one line: a Latin word, or a Chinese character with the punctuation after it.
+_PARTS = re.compile(
+    r"(?:[^\s\u3000-\u9fff\uff00-\uffef]+|[\u3000-\u9fff\uff00-\uffef])[，。：；、）\s]*"
+)
 _NUMBER = re.compile(r"(?<![\w^.])\d+(?:[.,]\d+)*")
 _T = TypeVar("_T", bound=Cell)
 
@@ -65,16 +70,29 @@ def table(of: Table, lang: str) -> Table:
 
 
 def picture(of: Picture, lang: str) -> Picture:
-    """A picture whose title, notes and labels are in a language. Chinese has no spaces at which
-    lines may be broken, so each line is a note."""
-    if lang == ENGLISH:
-        return of
-    notes = [said(n, lang) for n in of.notes]
+    """A picture whose title, notes and labels are in a language."""
     return replace(
         of,
         title=said(of.title, lang),
-        notes=tuple(n[i : i + LINE] for n in notes for i in range(0, len(n), LINE)),
+        notes=tuple(said(n, lang) for n in of.notes),
         strips=tuple(
             replace(s, label=said(s.label, lang), words=said(s.words, lang)) for s in of.strips
         ),
     )
+
+
+def lines(text: str) -> list[str]:
+    """Lines of a note in a drawing. Chinese has no spaces at which the drawing could break them."""
+    if not _WIDE.search(text):
+        return [text]
+    out = [""]
+    for part in _PARTS.findall(text):
+        if _width(out[-1] + part.rstrip()) > WIDTH:
+            out.append("")
+        out[-1] += part if out[-1] else part.lstrip()
+    return out
+
+
+def _width(text: str) -> int:
+    """A Chinese character is as wide as two Latin letters."""
+    return len(text) + len(_WIDE.findall(text))

@@ -99,4 +99,5 @@ def drawn(lesson: Lesson, picture: Picture) -> str:
     """The picture as an SVG."""
     picture = language.picture(picture, lesson.lang)
     label = f"{picture.title} (lesson {lesson.number}, {lesson.name})"
-    return strips.picture(picture.title, picture.notes, picture.strips, label)
+    notes = [line for note in picture.notes for line in language.lines(note)]
+    return strips.picture(picture.title, notes, picture.strips, label)
