@@ -1,6 +1,7 @@
 """Calls in C++ (toolchain/host) and in Python, with a driver that records launches."""
 
 import ctypes
+import threading
 from contextlib import contextmanager
 from functools import cache
 
@@ -23,7 +24,7 @@ def recording():
     """Inside `hosted`: launches are recorded, with all their parameters. Yields a function that
     returns those since it was called last: (kernel, words of its launch, parameters), a parameter
     being (kind, word)."""
-    library, kernels, latest = driver.library(), [], []
+    library, kernels, latest = driver.library(), [], threading.local()
     real, function = gpu_executor._launcher, driver.function
 
     def launcher(step, tensors, device):
@@ -34,19 +35,20 @@ def recording():
         launcher = real(step, tensors, device)
 
         def named(*attributes):
-            latest[:] = [ctypes.addressof(kernel)]
+            latest.kernel = ctypes.addressof(kernel)
             return launcher(*attributes)
 
         return named
 
     def handle(*given):
         function(*given)  # which the driver may refuse
-        return latest[0]
+        return latest.kernel
 
     flag, logged = (ctypes.c_int.in_dll(library, n) for n in ("recording", "logged"))
     words = (ctypes.c_uint64 * (1 << 16)).in_dll(library, "log_words")
 
     def taken():
+        assert logged.value <= len(words), "more launches than the log holds: read it more often"
         found, at = [], 0
         addresses = {ctypes.addressof(k): (kinds, name) for k, kinds, name in kernels}
         while at < logged.value:

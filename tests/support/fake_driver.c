@@ -154,13 +154,14 @@ int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address, co
   maps_encoded++;
   return 0;
 }
-// Instead of `quiet`: each launch is appended to `log_words`, its parameters to the end. A function
-// is then a pointer to how many parameters it has, and the size of each.
+// Instead of `quiet`: each launch is appended to `log_words`, its parameters to the end, until it
+// is full. A function is then a pointer to how many parameters it has, and the size of each.
 typedef struct {
   int count, sizes[64];
 } Kernel;
+enum { LOGGED = 1 << 16 };
 int recording, logged;
-uint64_t log_words[1 << 16];
+uint64_t log_words[LOGGED];
 static void record(const Config *c, const void *f, void **p) {
   const Kernel *kernel = f;
   const uint64_t head[] = {(uintptr_t)f,
@@ -174,11 +175,15 @@ static void record(const Config *c, const void *f, void **p) {
                            (uintptr_t)c->stream,
                            c->count,
                            (uintptr_t)kernel->count};
-  memcpy(log_words + logged, head, sizeof head);
-  logged += sizeof head / 8;
+  const int words = sizeof head / 8 + kernel->count;
+  const int at = __atomic_fetch_add(&logged, words, __ATOMIC_RELAXED);  // threads launch at once
+  if (at + words > LOGGED) return;
+  uint64_t *word = log_words + at;
+  memcpy(word, head, sizeof head);
+  word += sizeof head / 8;
   for (int i = 0; i < kernel->count; i++) {
-    memset(log_words + logged, 0, 8);
-    memcpy(log_words + logged++, p[i], kernel->sizes[i]);
+    memset(word, 0, 8);
+    memcpy(word++, p[i], kernel->sizes[i]);
   }
 }
 static int is_launch(const Config *c, const void *f) {

@@ -226,6 +226,11 @@ def test_on_a_gpu_the_launch_fails_as_torchs_does(call, operator, rung):
         (lambda x, t: kw.cross_entropy(t, t), TypeError, "input: must be floating point"),
         (lambda x, t: kw.cross_entropy(x[0, 0], t), ValueError, "input: must have a dimension"),
         (lambda x, t: kw.cross_entropy(x, t, x[0, :2]), ValueError, r"weight: has shape \(2,\)"),
+        (
+            lambda x, t: kw.cross_entropy(x, t, x[0].requires_grad_()),
+            ValueError,
+            "weight: is not differentiable",
+        ),
         (lambda x, t: kw.cross_entropy(x, t, reduction="avg"), ValueError, "reduction: .*'avg'"),
         (lambda x, t: kw.cross_entropy(x, t, label_smoothing=2), ValueError, "label_smoothing: "),
         (lambda x, t: kw.cross_entropy(x, t, softcap=0.0), ValueError, "softcap: must be positive"),

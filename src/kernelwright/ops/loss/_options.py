@@ -26,7 +26,9 @@ def classes(shape, dtype, target, weight, reduction):
         raise ValueError(f"target: has shape {tuple(target.shape)}, should be {tuple(shape[:-1])}")
     if weight is not None:
         class_weight(weight, shape[-1])
-        weight = weight.detach().to(torch.promote_types(dtype, torch.float32))
+        if weight.requires_grad:
+            raise ValueError("weight: is not differentiable; detach it")
+        weight = weight.to(torch.promote_types(dtype, torch.float32))
     if reduction not in REDUCTIONS:
         check_reduction(reduction)
     return target.contiguous(), weight
