@@ -28,7 +28,10 @@ LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 #: The sections of the site: title, and pages of docs/.
 SECTIONS = (
     ("Start", ("../README", "install", "tour")),
-    ("Train faster", ("patch", "families", "operators", "pytorch", "language_models", "training")),
+    (
+        "Train faster",
+        ("patch", "families", "operators", "pytorch", "language_models", "export", "training"),
+    ),
     ("Judge a kernel", ("judge", "ci", "emulator", "mutations")),
     (
         "Learn CUDA and Triton",
