@@ -16,6 +16,7 @@ from kernelwright.support.errors import GOOD, STOPPED, USAGE, UserError
 from . import (
     exporting,
     extending,
+    layouts,
     learning,
     lessons,
     looking,
@@ -51,7 +52,7 @@ GROUPS = {
     "Operators": (looking.list_, proving.verify, timing.bench, timing.tune, timing.compare),
     "What a kernel does": (looking.inspect, learning.dissect, learning.debug, profiling.profile),
     "Your own code": (timing.judge, running.run, learning.new, extending.extension),
-    "Learn": (lessons.learn, learning.exercise),
+    "Learn": (lessons.learn, learning.exercise, layouts.layout),
     "Language models": (training.train, training.generate, exporting.export),
     "This machine and the records": (looking.env, proving.ledger, looking.report),
 }
