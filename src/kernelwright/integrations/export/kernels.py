@@ -37,6 +37,7 @@ from kernelwright.contract import (
 )
 from kernelwright.contract.open_size import NotOpen, OpenSize, Trace, source
 from kernelwright.dispatch import ladders
+from kernelwright.dispatch.autograd import of_forward
 from kernelwright.dispatch.launcher import entry_of
 from kernelwright.dispatch.proof import proven_on
 from kernelwright.dispatch.selection import config_of, select, unsupported_on
@@ -104,7 +105,7 @@ class _Call:
     """
 
     def __init__(self, ladder: Ladder, named: dict[str, Any], rung: str | None):
-        self.ladder, self.op, self.asked = ladder, ladder.operator, rung
+        self.ladder, self.op, self.asked = ladder, ladder.operator, of_forward(rung)
         self.named = {k: _contiguous(v) for k, v in named.items()}
         self.device = next(v.device for v in named.values() if isinstance(v, torch.Tensor))
         self.gpu: Gpu = gpu_of(self.device) or H200
@@ -140,8 +141,11 @@ class _Call:
                 if chosen.backend == "triton":
                     return chosen
                 raise _Unfit(f"{chosen.name} is dispatched")
-        order = self.ladder.order(self.gpu, **specs)
-        for rung in sorted(self.ladder.rungs, key=lambda r: (r.name not in order, r.name)):
+        order = [*self.ladder.order(self.gpu, **specs)]
+        last = len(order)
+        for rung in sorted(
+            self.ladder.rungs, key=lambda r: order.index(r.name) if r.name in order else last
+        ):
             fits = rung.backend == "triton" and rung.serves and proven_on(self.ladder, rung)
             if fits and unsupported_on(rung, specs, self.gpu) is None:
                 return rung
