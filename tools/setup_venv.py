@@ -25,11 +25,11 @@ SETS = ("newest", "middle", "oldest")  # in constraints/
 # The wheels that a CUDA toolkit on the machine stands in for.
 TOOLKIT = {"nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-cuda-cccl", "nvidia-cuda-crt"}
 # MB of the wheels, Linux x86-64; the rest together.
-EXTRAS = ["train", "test", "lint"]
+EXTRAS = ["train", "test", "lint", "export"]
 TORCH_CPU = {"torch (CPU)": 192}
 TORCH_CUDA = {"torch (CUDA)": 539, "its CUDA libraries": 2150}
 OTHERS = {"triton": 286, "NVRTC and CUDA headers": 97, "numba and numpy": 80,
-          "transformers and accelerate": 24, "the rest": 54}  # fmt: skip
+          "transformers and accelerate": 24, "ONNX, its runtime": 38, "the rest": 54}  # fmt: skip
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--set", choices=SETS, help="default: see above")
     parser.add_argument("--into", type=Path, default=ROOT / ".venv", help="default: .venv")
-    parser.add_argument("extras", nargs="*", default=EXTRAS, help="default: train test lint")
+    parser.add_argument("extras", nargs="*", default=EXTRAS, help="default: train test lint export")
     asked = parser.parse_args()
     cuda = _cuda_torch() if asked.set is None else None
     if cuda:
@@ -75,7 +75,7 @@ def _fresh(venv: Path, extras: list[str], name: str | None) -> None:
     sizes = {**(TORCH_CPU if found else TORCH_CUDA), **OTHERS}
     listed = ", ".join(f"{what} {mb} MB" for what, mb in sizes.items())
     print(f"Making {venv.name} of constraints/{name}.txt: downloads about {sum(sizes.values())} MB")
-    print(f"({listed}); {2.4 if found else 6.4} GB on disk.")
+    print(f"({listed}); {2.5 if found else 6.5} GB on disk.")
     if not found:
         print("pip finds no CPU build of PyTorch; README.md says how to get that, 2.5 GB smaller.")
     sys.stdout.flush()

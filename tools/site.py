@@ -38,6 +38,7 @@ SECTIONS = (
             "operators",
             "Autograd, torch.compile, DTensor: what works <pytorch>",
             "language_models",
+            "export",
             "training",
         ),
     ),

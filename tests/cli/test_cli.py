@@ -23,7 +23,7 @@ from kernelwright.workbench.scaffold.stub import stub
 SOURCE = Path(kernelwright.__file__).parents[1]
 COMMANDS = (
     "env", "list", "verify", "bench", "tune", "inspect", "ledger", "compare", "exercise", "report",
-    "new", "train", "generate", "profile", "learn",
+    "new", "train", "generate", "profile", "learn", "export",
 )  # fmt: skip
 GPU = torch.cuda.is_available()
 

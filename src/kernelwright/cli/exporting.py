@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernelwright.support.errors import GOOD, WRONG, UsageError
+from kernelwright.support.errors import GOOD, WRONG, ToolchainError, UsageError
 
 from . import names
 from .options import Json, printing, waiting
@@ -70,7 +72,8 @@ def export(
     """Write a model or an operator as an ONNX file or an AOTInductor package.
 
     Every operator of Kernelwright becomes PyTorch's, and so a standard operator of the format: no
-    custom operators are needed to run the file. A model's batch and length stay dynamic. The
+    custom operators are needed to run the file. With --with-kernels a package keeps the Triton
+    rungs whose plan serves all sizes. A model's batch and length stay dynamic. The
     results are compared with the model's, those of an ONNX file by ONNX Runtime on the CPU; the
     exit code is 1 if they leave the error budget.
 
@@ -153,13 +156,35 @@ def _onnx(subject: Subject, path: Path, opset: int | None, check: bool) -> dict[
 def _aoti(subject: Subject, path: Path, with_kernels: bool, check: bool) -> dict[str, Any]:
     from kernelwright.integrations import export as exports
 
-    program = exports.trace(subject.module, subject.args, subject.sizes, onnx=False)
+    on_gpu = subject.args[0].is_cuda
+    # on a CPU our models call PyTorch's functions directly, unless a rung is chosen
+    with contextlib.nullcontext() if on_gpu or not with_kernels else exports.calling_operators():
+        program = exports.trace(
+            subject.module,
+            subject.args,
+            subject.sizes,
+            results=subject.results,
+            onnx=False,
+            with_kernels=with_kernels,
+        )
+    kept = Counter((k.operator, k.rung, k.why) for k in program.kept)
+    calls = [{"operator": o, "rung": r, "why": w, "calls": n} for (o, r, w), n in kept.items()]
+    if with_kernels and not on_gpu:
+        raise ToolchainError(
+            "--with-kernels: a package with Triton kernels can only be compiled on a GPU. One for "
+            f"an H200 would have these calls:\n{chr(10).join(map(_call, calls))}"
+        )
     exports.write_aoti(program, path)
     checks = exports.check_aoti(path, program) if check else []
     return {
-        "subject": subject.what, "file": str(path), "bytes": path.stat().st_size,
+        "subject": subject.what, "file": str(path), "bytes": path.stat().st_size, "calls": calls,
         "checks": [_check(c) for c in checks], "by": "the package",
     }  # fmt: skip
+
+
+def _call(call: dict[str, Any]) -> str:
+    how = f"Triton rung {call['rung']}" if call["rung"] else f"decomposed: {call['why']}"
+    return f"  {call['calls']} x {call['operator']}: {how}"
 
 
 def _check(c: Any) -> dict[str, Any]:
@@ -172,6 +197,7 @@ def _lines(result: dict[str, Any]) -> list[str]:
         shapes = (f"{n} {list(s)}".replace("'", "") for n, s in result["inputs"].items())
         counts = ", ".join(f"{n} {name}" for name, n in result["operators"].items())
         lines += [f"  inputs: {', '.join(shapes)}", f"  opset {result['opset']}: {counts}"]
+    lines += map(_call, result.get("calls", ()))
     for c in result["checks"]:
         sizes = ", ".join(f"{n} {s}" for n, s in c["sizes"].items()) or "fixed sizes"
         said = "within the error budget" if c["ok"] else f"WRONG: {c['why']}"

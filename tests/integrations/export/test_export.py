@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from kernelwright import cli, models
 from kernelwright.contract.compare import compare
 from kernelwright.dispatch import ladders
 from kernelwright.integrations import export
-from kernelwright.integrations.export import checks, decompositions, files, subjects
+from kernelwright.integrations.export import checks, decompositions, files, kernels, subjects
 from kernelwright.support.durable import WriteError
 from kernelwright.support.errors import ToolchainError, UsageError
 from support import patched_models
@@ -61,7 +63,7 @@ def traced(**options):
 def test_every_operator_is_decomposed_or_refused():
     table, names = decompositions.table(), {x.name for x in ladders()}
     for lad in ladders():
-        overload = decompositions._overload(lad.operator)
+        overload = decompositions.overload_of(lad.operator)
         assert (overload in table) != bool(lad.operator.mutated), lad.name
     listed = {*decompositions.BY_NATIVE, *decompositions._FORMULAS, *decompositions.BY_VALUES}
     listed |= set(decompositions.NOT_IN_ONNX)
@@ -260,6 +262,62 @@ def test_a_package_agrees_with_the_model(tmp_path):
     export.write_aoti(program, tmp_path / "m.pt2")
     assert [p.name for p in tmp_path.iterdir()] == ["m.pt2"]
     assert all(c.ok for c in export.check_aoti(tmp_path / "m.pt2", program))
+
+
+@pytest.mark.long
+def test_a_graph_with_triton_rungs_serves_all_sizes():
+    """On a CPU their kernels are interpreted."""
+    program = traced(onnx=False, with_kernels=True)
+    rungs = {k.operator: k.rung for k in program.kept}
+    assert rungs["layer_norm"] == "triton_row" and rungs["linear"] == ""
+    assert all(k.rung or k.why for k in program.kept)
+    (node,) = [n for n in program.decomposed.graph.nodes if "triton_kernel" in n.name]
+    assert isinstance(node.kwargs["grid"][0][0], torch.fx.Node)  # computed from the sizes
+    if not torch.cuda.is_available():
+        for sizes in (
+            {"batch": 1, "length": 1},
+            {"batch": 3, "length": 7},
+            {"batch": 4, "length": 16},
+        ):
+            (x,) = program.inputs_of(sizes)
+            torch.testing.assert_close(program.decomposed.module()(x), program.module(x))
+
+
+def test_a_parameter_that_a_kernel_does_not_use_is_not_its_result():
+    call = kernels._Call.__new__(kernels._Call)
+    call.written = {"y", "rstd"}
+    given = {"x_ptr": "x", "y_ptr": "y", "h_ptr": "y", "mean_ptr": "rstd", "rstd_ptr": "rstd"}
+    assert call._written_by(given) == {"y_ptr": "y", "rstd_ptr": "rstd"}
+    with pytest.raises(kernels._Unfit, match="it passes y as a_ptr and b_ptr"):
+        call._written_by({"a_ptr": "y", "b_ptr": "y"})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="what a CPU does")
+@pytest.mark.long
+def test_without_a_gpu_the_kernels_are_listed(capfd, tmp_path):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["export", "llama-tiny", "--aoti", str(tmp_path / "a.pt2"), "--with-kernels"])
+    said = capfd.readouterr().err
+    assert stopped.value.code == 3 and not list(tmp_path.iterdir())
+    assert "can only be compiled on a GPU" in said
+    assert "8 x add_rms_norm: Triton rung triton_row" in said
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.long
+@pytest.mark.parametrize("name", MODELS)
+def test_a_package_runs_without_kernelwright(capfd, tmp_path, name):
+    path = tmp_path / "a.pt2"
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["export", name, "--aoti", str(path), "--with-kernels", "--json"])
+    found = json.loads(capfd.readouterr().out)
+    assert stopped.value.code == 0 and any(c["rung"] for c in found["calls"])
+    code = (
+        "import sys, torch; run = torch._inductor.aoti_load_package(sys.argv[1]); "
+        "run(torch.zeros(3, 7, dtype=torch.int64, device='cuda')); assert 'kernelwright' not in "
+        "sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True)
 
 
 def test_presets_are_what_the_command_names():

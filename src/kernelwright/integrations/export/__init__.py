@@ -6,7 +6,8 @@ export.write_onnx(program, Path("model.onnx"))
 for check in export.check_onnx(Path("model.onnx"), program): print(check)
 
 `trace` exports the model with torch.export and replaces every operator of ours by PyTorch's
-(decompositions.py), so that a file holds only standard operators of its format.
+(decompositions.py), so that a file holds only standard operators of its format. On a GPU a package
+may keep Triton rungs instead (kernels.py).
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from __future__ import annotations
 from .checks import Check, check_aoti, check_onnx
 from .files import ONNX_OPSET, write_aoti, write_onnx
 from .program import Program, trace
+from .subjects import calling_operators
 
 __all__ = [
     "ONNX_OPSET",
     "Check",
     "Program",
+    "calling_operators",
     "check_aoti",
     "check_onnx",
     "trace",

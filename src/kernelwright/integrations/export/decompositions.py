@@ -44,6 +44,7 @@ NOT_IN_ONNX = {
         ),
         "it computes random bits in unsigned 64-bit integers; export a model in eval mode",
     ),
+    "linear_attention": "ONNX has no recurrence over a matrix of state",
     "histc": "ONNX cannot search in sorted values",
     "scaled_mm": "ONNX has no product of scaled fp8 operands",
     "spmv": "ONNX has no sum of segments",
@@ -60,7 +61,9 @@ BY_VALUES = {
 def table() -> dict[Any, Callable]:
     """The decompositions by overload, for `ExportedProgram.run_decompositions`. Operators that
     change their arguments have none, because an exported program is functional."""
-    found = {_overload(x.operator): _decomposition(x) for x in ladders() if not x.operator.mutated}
+    found = {
+        overload_of(x.operator): _decomposition(x) for x in ladders() if not x.operator.mutated
+    }
     return found | _OF_PYTORCH
 
 
@@ -72,7 +75,7 @@ def refuse(overloads: Iterable[Any], *, of: str, onnx: bool) -> None:
         of: what is exported, for the message.
         onnx: whether it is to be an ONNX file.
     """
-    known = {_overload(x.operator): x.operator for x in ladders()}
+    known = {overload_of(x.operator): x.operator for x in ladders()}
     for overload in overloads:
         op = known.get(overload)
         if op is not None and (reason := _refused(op, onnx)):
@@ -86,7 +89,7 @@ def _refused(op: Operator, onnx: bool) -> str | None:
     return BY_VALUES.get(name) or (NOT_IN_ONNX.get(name) if onnx else None)
 
 
-def _overload(op: Operator) -> Any:
+def overload_of(op: Operator) -> Any:
     return getattr(getattr(torch.ops, NAMESPACE), op.torch_name).default
 
 
@@ -103,8 +106,8 @@ def _decomposition(ladder: Ladder) -> Callable:
 
 
 def _rung(ladder: Ladder) -> Callable:
-    name = "native" if ladder.name in BY_NATIVE or "manual" not in ladder.names else "manual"
-    return entry_of(ladder, ladder.rung(name))
+    name = _RUNGS.get(ladder.name, "native" if ladder.name in BY_NATIVE else "manual")
+    return entry_of(ladder, ladder.rung(name if name in ladder.names else "native"))
 
 
 # Formulas in functions of torch.nn.functional, which readers keep whole. As in our kernels, norms
@@ -200,6 +203,8 @@ def _to(t: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor | None:
     return t if t is None else t.to(like.dtype)
 
 
+#: Rungs of operators whose `manual` runs over a size in a loop.
+_RUNGS = {"linear_attention": "quadratic", "linear_attention.backward": "quadratic"}
 _ACTIVATIONS: dict[str, Callable] = {
     "none": lambda z: z,
     "relu": F.relu,

@@ -164,9 +164,9 @@ def _name_dimensions(model: Any, program: Program) -> None:
             names[str(value.shape[dim])] = size[0] if isinstance(size, tuple) else str(size)
     values = {id(v): v for n in model.graph for v in (*n.inputs, *n.outputs) if v is not None}
     for value in (*values.values(), *model.graph.inputs, *model.graph.outputs):
-        for i, size in enumerate(value.shape or ()):
-            if not isinstance(size, int) and str(size) in names:
-                value.shape[i] = names[str(size)]
+        if value.shape is not None:
+            sizes = (s if isinstance(s, int) else names.get(str(s), str(s)) for s in value.shape)
+            value.shape = type(value.shape)(sizes)
 
 
 def _shape(value: Any) -> tuple[int | str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,9 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.export import Dim, ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from kernelwright.support.errors import UsageError
+from kernelwright import toolchain
+from kernelwright.support.errors import ToolchainError, UsageError
+from kernelwright.toolchain import modes
 
 from . import decompositions
 
@@ -36,6 +39,7 @@ class Program:
         sizes: their dynamic dimensions, by input.
         exported: the program with our operators, as they were called.
         decomposed: the program without them.
+        kept: what became of each call of our operators, if Triton rungs were to be kept.
         inputs, results: their names; results are named by PyTorch if there are no names.
     """
 
@@ -46,6 +50,7 @@ class Program:
     decomposed: ExportedProgram
     inputs: tuple[str, ...]
     results: tuple[str, ...] = ()
+    kept: tuple[Any, ...] = ()
 
     def dimensions(self) -> dict[str, int]:
         """The dynamic dimensions by name, with the sizes that the program was traced with."""
@@ -84,6 +89,7 @@ def trace(
     *,
     results: Sequence[str] = (),
     onnx: bool = True,
+    with_kernels: bool = False,
 ) -> Program:
     """Export a model for inference.
 
@@ -95,6 +101,7 @@ def trace(
             from dimensions to names for each input. Dimensions of one name have one size.
         results: names of the results.
         onnx: refuse operators that ONNX cannot express.
+        with_kernels: keep Triton rungs, where one plan serves all sizes; for a package on a GPU.
 
     Raises:
         UsageError: the model calls an operator that cannot be exported, or decides by the value of
@@ -117,32 +124,60 @@ def trace(
             exported = torch.export.export(module, args, dynamic_shapes=dynamic, strict=False)
             targets = [n.target for n in exported.graph.nodes if n.op == "call_function"]
             decompositions.refuse(targets, of=what, onnx=onnx)
-            decomposed = exported.run_decompositions(decompositions.table())
+            kept: list[Any] = []
+            decomposed = exported.run_decompositions(_table(with_kernels, kept))
         except (UserError, DataDependentOutputException, GuardOnDataDependentSymNode) as e:
             first = str(e).strip().splitlines()[0]
             raise UsageError(f"module: torch.export cannot trace {what}: {first}") from e
     names = tuple(n for n, _ in zip(exported.graph_signature.user_inputs, args, strict=True))
-    found = _resolved(sizes, exported)
-    return Program(module, args, found, exported, decomposed, names, tuple(results))
+    found = _resolved(sizes, decomposed)
+    return Program(module, args, found, exported, decomposed, names, tuple(results), tuple(kept))
+
+
+def _table(with_kernels: bool, kept: list[Any]) -> dict[Any, Any]:
+    if not with_kernels:
+        return decompositions.table()
+    try:
+        toolchain.prepare("triton")
+    except ToolchainError:  # without a GPU, after PyTorch has imported it: nothing is run here
+        modes.compile_only()
+    from . import kernels
+
+    return kernels.table(kept)
 
 
 def _resolved(sizes: Sizes, exported: ExportedProgram) -> Sizes:
-    """The sizes with PyTorch's names in place of None, without those that the model fixes."""
+    """The sizes with PyTorch's names in place of None, without those that the model fixes.
+
+    Raises:
+        UsageError: it fixes a size that has a name. The formula of an operator may do so, which
+            torch.export does not report.
+    """
     inputs = {n.name: n.meta["val"] for n in exported.graph.nodes if n.op == "placeholder"}
     found: list[dict[int, Size]] = []
     for name, by_dim in zip(exported.graph_signature.user_inputs, sizes, strict=True):
-        shape = inputs[name].shape
-        given = {d: str(shape[d]) if s is None else s for d, s in by_dim.items()}
-        found.append({d: s for d, s in given.items() if not isinstance(shape[d], int)})
+        shape = [n if isinstance(n, int) else n.node.expr for n in inputs[name].shape]
+        for dim, size in by_dim.items():
+            if size is not None and not getattr(shape[dim], "free_symbols", None):
+                raise UsageError(f"sizes: the model fixes {_name(size)} to {shape[dim]}")
+        dynamic = {d: s for d, s in by_dim.items() if getattr(shape[d], "free_symbols", None)}
+        found.append({d: str(shape[d]) if s is None else s for d, s in dynamic.items()})
     return found
 
 
 @contextmanager
 def _warnings_off() -> Generator[None]:
-    """Without warnings about deprecated functions that torch.export itself calls."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        yield
+    """Without warnings about deprecated functions that torch.export itself calls, and about sizes
+    that it fixes."""
+    logger = logging.getLogger("torch._export")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        logger.setLevel(before)
 
 
 def _name(size: Size) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import io
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from kernelwright.contract import Case, Ladder
 from kernelwright.integrations import transformers as patches
 from kernelwright.models.pretrained import CONFIG
 from kernelwright.ops import PUBLIC
+from kernelwright.ops.introspect import use
 from kernelwright.support import generated_code
 from kernelwright.support.errors import UsageError
 from kernelwright.support.extras import need
@@ -27,8 +28,18 @@ from .program import Sizes
 #: Arguments of operators that are weights of a model; their sizes are fixed.
 WEIGHTS = frozenset(("b", "bias", "packed", "scales", "w", "weight"))
 HEADS = frozenset("qkv")  # arguments (batch, heads, length, width); the number of heads is fixed
+#: Ladders whose operators have a fixed number of channels, and fixed sizes of images.
+IMAGES = (
+    "avg_pool2d", "batch_norm", "conv2d", "group_norm", "interpolate", "max_pool2d",
+    "upsample_nearest2d",
+)  # fmt: skip
+PAGED = "attention.paged"  # the pages and the table have fixed sizes
 #: Results of operators that the public functions do not return.
 STATISTICS = frozenset(("at", "lse", "max_sum", "mean", "rstd", "totals", "var", "z"))
+#: Operators in place of which our models call PyTorch's functions on a CPU.
+OF_MODELS = (
+    "add_layer_norm", "add_rms_norm", "bias_gelu", "embedding", "linear", "rms_norm", "swiglu",
+)  # fmt: skip
 TRACED = 2, 16  # batch and length of the inputs that a model is traced with
 
 
@@ -115,6 +126,11 @@ def of_patched(model: Any, *, what: str) -> Subject:
     )  # fmt: skip
 
 
+def calling_operators() -> contextlib.AbstractContextManager[Any]:
+    """Inside, our models call our operators on a CPU too."""
+    return use(**dict.fromkeys(OF_MODELS, "native"))
+
+
 def _of_folder(folder: Path, dtype: torch.dtype | None, device: str) -> tuple[nn.Module, int, int]:
     path = folder / CONFIG
     try:
@@ -141,8 +157,7 @@ def _of_folder(folder: Path, dtype: torch.dtype | None, device: str) -> tuple[nn
 
 def of_operator(ladder: Ladder, case: Case | None = None, device: str = "cpu") -> Subject:
     """An operator with the arguments of a case; by default its first float32 case of ordinary
-    values. Dimensions other than the last, of weights and of heads are dynamic, if the operator
-    allows it."""
+    values. Batch and length are dynamic, if the operator allows it."""
     op, case = ladder.operator, case or _ordinary(ladder)
     given = op.with_defaults(op.inputs(case, device))
     tensors = {n: v.contiguous() for n, v in given.items() if isinstance(v, torch.Tensor)}
@@ -152,24 +167,30 @@ def of_operator(ladder: Ladder, case: Case | None = None, device: str = "cpu") -
         raise UsageError(f"{op.name}: its argument {lists[0]} is a list of tensors")
     rest = {n: v for n, v in given.items() if n not in tensors}
     module = _call(op, tensors, rest)
-    sizes = tuple(dict.fromkeys(_dynamic(n, t.ndim)) for n, t in tensors.items())
+    sizes = tuple(
+        {d: None for d in _dynamic(ladder, n, t.ndim) if t.shape[d] > 1} for n, t in tensors.items()
+    )
     results = _public(op)
     return Subject(f"{op.name}, case {case.id}", module, tuple(tensors.values()), sizes, results)
 
 
-def _dynamic(name: str, ndim: int) -> tuple[int, ...]:
+def _dynamic(ladder: Ladder, name: str, ndim: int) -> tuple[int, ...]:
     """The dimensions of an operator's argument that are dynamic, if the operator allows it."""
-    if name in WEIGHTS:
+    if name in WEIGHTS or ladder.package.endswith(PAGED):
         return ()
+    if ladder.package.endswith(IMAGES):
+        return (0,)
     return (0, 2) if name in HEADS and ndim == 4 else tuple(range(ndim - 1))
 
 
 def _ordinary(ladder: Ladder) -> Case:
+    """A small case of ordinary values in float32, whose sizes are at least 2."""
     cases = [c for c in ladder.operator.cases if c.use == "verify" and c.values == "normal"]
-    good = [c for c in cases if c.layout == "contiguous" and min((2, *c.shape)) > 1]
+    good = [c for c in cases if c.layout == "contiguous" and min((2, *c.shape)) > 1] or cases
     floats = [c for c in good if c.dtype == torch.float32]
-    several = [c for c in floats if len(c.shape) > 1 and c.shape[-1] >= 16]
-    return next(iter(several or floats or good or ladder.operator.cases))
+    rows = [c for c in floats if len(c.shape) > 1 and c.shape[-1] >= 16]
+    case = next(iter(rows or floats or good))
+    return case if not case.dtype.is_floating_point else replace(case, dtype=torch.float32)
 
 
 def _public(op: Any) -> tuple[str, ...]:
