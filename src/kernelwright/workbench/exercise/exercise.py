@@ -32,6 +32,7 @@ from typing import Any
 import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract.exercise import Exercise
 from kernelwright.dispatch import ladders
+from kernelwright.support import durable
 from kernelwright.support.errors import GOOD, INCONCLUSIVE, WRONG, NoSpace, UsageError
 from kernelwright.support.settings import PACKAGE
 
@@ -131,7 +132,7 @@ def write(exercise: Exercise, folder: Path) -> Path:
             f"NAME: {path} already exists. Edit it, then: kernelwright exercise "
             f"{exercise.id} --check (to start again, delete it)"
         )
-    path.write_text(files.text(files.source(exercise)), encoding="utf-8")
+    durable.write_text(path, files.text(files.source(exercise)))
     return path
 
 
