@@ -127,7 +127,7 @@ def question(number: int, q: Question) -> Text:
 
 def answered(q: Question, right: bool, answer: str) -> Text:
     """The text about a checked answer."""
-    head = ("correct", "bold green") if right else ("wrong", "bold red")
+    head = ("correct", "bold green") if right else ("wrong; the answer is", "bold red")
     return Text.assemble(head, f": {answer}. {q.why}")
 
 
@@ -143,7 +143,7 @@ def item(number: int, count: int, of: Item) -> Text:
 
 
 def item_answered(of: Item, right: bool) -> Text:
-    head = ("correct", "bold green") if right else ("wrong", "bold red")
+    head = ("correct", "bold green") if right else ("wrong; the answer is", "bold red")
     return Text.assemble(head, f": {of.letter}, {of.answer}. {of.why}\n", (f"see {of.see}", "dim"))
 
 
