@@ -147,8 +147,8 @@ def apply() -> None:
         (GridExecutor, "__call__"): _left,
         (InterpreterBuilder, "create_masked_load"): _load,
         (InterpreterBuilder, "create_masked_store"): _store,
-        (InterpreterBuilder, "create_atomic_rmw"): _atomic,
-        (InterpreterBuilder, "create_atomic_cas"): _atomic,
+        (InterpreterBuilder, "create_atomic_rmw"): _atomic_rmw,
+        (InterpreterBuilder, "create_atomic_cas"): _atomic_cas,
         (InterpreterBuilder, "create_int_to_ptr"): _unknown,
     }
     for (kind, name), wrapper in checked.items():
@@ -223,18 +223,28 @@ def _store(store):
     return checked
 
 
-def _atomic(operation):
+def _atomic_rmw(operation):
     @wraps(operation)
-    def checked(self, *args):
-        if _launch is not None:
-            _launch.atomic = True
-            pointers = next(a for a in args if hasattr(getattr(a, "dtype", None), "element_ty"))
-            masks = [a for a in args if getattr(a, "dtype", None) == interpreter.tl.int1]
-            mask = masks[-1].data if masks else np.ones(pointers.data.shape, dtype=bool)
-            _launch.check("updates", pointers, mask)
-        return operation(self, *args)
+    def checked(self, kind, ptr, value, mask, *rest):
+        _note_atomic(ptr, _data(mask))
+        return operation(self, kind, ptr, value, mask, *rest)
 
     return checked
+
+
+def _atomic_cas(operation):
+    @wraps(operation)
+    def checked(self, ptr, *rest):
+        _note_atomic(ptr, np.ones(ptr.data.shape, dtype=bool))
+        return operation(self, ptr, *rest)
+
+    return checked
+
+
+def _note_atomic(pointers: Any, mask: np.ndarray) -> None:
+    if _launch is not None:
+        _launch.atomic = True
+        _launch.check("updates", pointers, np.asarray(mask, dtype=bool))
 
 
 def _unknown(convert):

@@ -109,9 +109,9 @@ def results_kept(trial: Trial) -> str | None:
     place.box.done.add("results kept")
     first = trial.first
     before, taken = [r.clone() for r in first.outputs], set(first.storages)
-    runs = [first]
+    runs, fenced = [first], trial.fence(seed=1)
     for _ in range(KEPT):
-        run = trial.run(trial.fence(seed=1))
+        run = trial.run(fenced)
         for name, out, at in zip(trial.operator.results, run.outputs, run.storages, strict=False):
             if out.numel() and at in taken:
                 return (
