@@ -119,6 +119,8 @@ def _lesson(out: Output, of: Any, answers: list[str], picture: Path | None, as_j
             out.print("", show.question(i + 1, q, of.lang), sep="\n")
         given = _answer(out, said("your answer: ", of.lang)) if asks else None
         asks = given is not None
+        if given is not None and not module.right(given, q, done.measured):
+            given = _answer(out, "wrong; try once more: ") or given
         answers += [given] if given is not None else []
         if i < len(answers):
             checked.append(module.right(answers[i], q, done.measured))
@@ -133,9 +135,11 @@ def _lesson(out: Output, of: Any, answers: list[str], picture: Path | None, as_j
 
 
 def _answer(out: Output, prompt: str) -> str | None:
-    """A line of standard input; None at its end."""
+    """A line of standard input; None at its end. On a terminal, an empty line is no answer."""
     try:
-        return out.input(prompt)
+        while not (given := out.input(prompt)).strip() and sys.stdin.isatty():
+            prompt = "an answer, or Ctrl-D to stop: "
+        return given
     except EOFError:
         return None
 
@@ -156,6 +160,8 @@ def _quiz(out: Output, as_json: bool, lang: str) -> int:
         given = _answer(out, said("your answer: ", lang) if sys.stdin.isatty() else "")
         if given is None:
             break
+        if not given.strip():  # skipped
+            continue
         if module.right(given, of):
             right += 1
         else:
