@@ -69,7 +69,62 @@ def _linear_attention(q, k, v):
     return scores.tril() @ v
 
 
+#: Two of its columns are in no row.
+SPARSE = (
+    torch.tensor([[0, 2.0, 0, 3, 0], [0, 0, 0, 0, 0], [1.5, -1, 0, 0, 0]], device=DEVICE)
+    .double()
+    .to_sparse_csr()
+)
+PACKED = kw.quantize(randn(6, 128, dtype=torch.float64, seed=9), 8)
+REGION = torch.tensor([[1, 0.5, 0.25, 2.5, 3.25]], dtype=torch.float64, device=DEVICE)
+
+
+def _sparse(x):
+    """SPARSE @ x without the zeros."""
+    zero = x.new_zeros(())
+    return torch.stack((2 * x[1] + 3 * x[3], zero, 1.5 * x[0] - x[1]))
+
+
+def _region(x):
+    """The mean of the bilinear interpolations at 2 x 2 points of each of the 2 x 2 bins."""
+    _, *corners = REGION[0].tolist()
+    rows, columns = (
+        [list(_interpolation(corners[i], corners[i + 2], part)) for part in range(2)]
+        for i in (1, 0)
+    )
+    bins = [[sum(a * b * x[1, :, i, j] for i, a in r for j, b in c) for c in columns] for r in rows]
+    return torch.stack([torch.stack(b, -1) for b in bins], -2)[None]
+
+
+def _interpolation(start, end, part):
+    """(pixel, weight) of each end of the two points of one of two bins."""
+    for point in (2 * part, 2 * part + 1):
+        at = start + (point + 0.5) * (end - start) / 4
+        yield int(at), (1 - at % 1) / 2
+        yield int(at) + 1, at % 1 / 2
+
+
 SHAPED = {
+    "kl_div": Shaped(
+        lambda x, t: kw.kl_div(x, t, reduction="batchmean", log_target=True),
+        lambda x, t: F.kl_div(x, t, reduction="batchmean", log_target=True),
+        shapes=((3, 4), (3, 4)),
+    ),
+    "spmv": Shaped(
+        lambda x: kw.spmv(SPARSE, x),
+        _sparse,
+        shapes=((5,),),
+    ),
+    "quantized_linear": Shaped(
+        lambda x, b: kw.quantized_linear(x, PACKED, b),
+        lambda x, b: F.linear(x, PACKED.dequantized(torch.float64), b),
+        shapes=((3, 128), (6,)),
+    ),
+    "roi_align": Shaped(
+        lambda x: kw.roi_align(x, REGION.to(x.dtype), 2, sampling_ratio=2),
+        _region,
+        shapes=((2, 3, 5, 5),),
+    ),
     "conv2d": Shaped(kw.conv2d, F.conv2d, shapes=((2, 3, 5, 5), (4, 3, 3, 3), (4,))),
     "grouped_mm": Shaped(
         lambda a, b: kw.grouped_mm(a, b, ENDS), _grouped, shapes=((5, 4), (2, 4, 6))
@@ -276,6 +331,12 @@ REFUSED = (
         "compiled (func.jvp|hessian)",
         "data-dependent",
         "without `torch.compile`: the formula reads the lengths",
+    ),
+    Refused(
+        "spmv",
+        "export|compiled .*",
+        "[Ss]parse",
+        "without `torch.compile`, which does not support sparse tensors",
     ),
 )
 

@@ -57,7 +57,7 @@ def bind(
     forward: Ladder,
     backward: Ladder | None = None,
     *,
-    gradient: Callable | None = None,
+    gradient: Callable | str | None = None,
     rule: autograd.Rule | None = None,
     formula: Callable | None = None,
     vmap: str | vmap.Rule = "leading",
@@ -72,7 +72,7 @@ def bind(
         forward, backward: ladders; both are registered.
         gradient: instead of `backward`, if the gradient consists of views and needs no kernel:
             `gradient(specs, *grads)` takes the forward's arguments as specs and plain values, and
-            returns the gradients by argument name.
+            returns the gradients by argument name. "formula" differentiates `differentiable`.
         rule: instead of `backward`, if the gradient is composed of other operators.
         formula: plain PyTorch that torch.compile sees in place of an opaque operator, so that it
             can fuse; for elementwise operators.
@@ -93,10 +93,11 @@ def bind(
             the backward.
     """
     rung = differentiable if isinstance(differentiable, str) else "manual"
-    twice = autograd.formula_of(backward, statistics, rung) if backward else None
-    how = _How(
-        gradient, rule, formula, vmap, same_gradient or {}, alone or {}, differentiable, twice
-    )
+    from_formula = gradient == "formula"
+    source = forward if from_formula else backward
+    twice = autograd.formula_of(source, statistics, rung) if source else None
+    views = None if isinstance(gradient, str) else gradient
+    how = _How(views, rule, formula, vmap, same_gradient or {}, alone or {}, differentiable, twice)
     return _bound(forward, backward, how)[0]
 
 
@@ -147,7 +148,8 @@ def select_anew(ladder: Ladder) -> None:
 
 @dataclass(frozen=True)
 class _How:
-    """Arguments of `bind`; `twice` is the formula of the backward."""
+    """Arguments of `bind`; `twice` is the formula that the gradient differentiates: that of the
+    backward, or of an operator that has none."""
 
     gradient: Callable | None
     rule: autograd.Rule | None

@@ -86,10 +86,21 @@ def test_formats_and_lists():
     assert kw.roi_align(x, [t[:0] for t in lists], (2, 3)).shape == (0, 8, 2, 3)
 
 
-def test_a_gradient_is_refused():
-    x = randn(1, 2, 4, 4).requires_grad_()
-    with pytest.raises(NotImplementedError, match="roi_align cannot be differentiated"):
-        kw.roi_align(x, torch.tensor([[0, 0, 0, 3.0, 3]], device=DEVICE), 2).sum().backward()
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("sampling", [0, 2])
+def test_gradients(last, sampling):
+    """A detector's backbone is trained through its regions."""
+    x = randn(2, 2, 5, 6, dtype=torch.float64)
+    x = (x.to(memory_format=torch.channels_last) if last else x).requires_grad_()
+    rois = torch.tensor([[i % 2, *b] for i, b in enumerate(BOXES)], device=DEVICE).double()
+    call = lambda x: kw.roi_align(x, rois, 2, 0.9, sampling)  # noqa: E731
+    torch.autograd.gradcheck(call, x)
+    torch.autograd.gradgradcheck(lambda x: call(x).square(), x)
+
+
+def test_boxes_are_constants():
+    rois = torch.tensor([[0, 0, 0, 3.0, 3]], device=DEVICE, requires_grad=True)
+    assert not kw.roi_align(randn(1, 2, 4, 4), rois, 2).requires_grad
 
 
 @pytest.mark.parametrize(

@@ -61,14 +61,14 @@ RUNGS_ADD = _adding("_add")
 RUNGS_ADD_BACKWARD = _gathering("_add_backward")
 
 
-def _ladder(operator, its_rungs) -> Ladder:
-    return Ladder(operator, its_rungs, __name__, heuristics.order, heuristics.bucket)
+def _ladder(operator, its_rungs, order) -> Ladder:
+    return Ladder(operator, its_rungs, __name__, order, heuristics.bucket)
 
 
-LADDER = _ladder(spec.GATHER, RUNGS)
-LADDER_BACKWARD = _ladder(spec.GATHER_BACKWARD, RUNGS_BACKWARD)
-LADDER_ADD = _ladder(spec.SCATTER_ADD, RUNGS_ADD)
-LADDER_ADD_BACKWARD = _ladder(spec.SCATTER_ADD_BACKWARD, RUNGS_ADD_BACKWARD)
+LADDER = _ladder(spec.GATHER, RUNGS, heuristics.order)
+LADDER_BACKWARD = _ladder(spec.GATHER_BACKWARD, RUNGS_BACKWARD, heuristics.order_backward)
+LADDER_ADD = _ladder(spec.SCATTER_ADD, RUNGS_ADD, heuristics.order_add)
+LADDER_ADD_BACKWARD = _ladder(spec.SCATTER_ADD_BACKWARD, RUNGS_ADD_BACKWARD, heuristics.order_add)
 _gather = bind(LADDER, LADDER_BACKWARD)
 _scatter_add = bind(LADDER_ADD, LADDER_ADD_BACKWARD, same_gradient={"x": "y"})
 

@@ -91,7 +91,18 @@ def width(x, index) -> int:
 
 
 def order(gpu, **specs):
-    """No rung: none is proven on a GPU yet."""
+    """Of vec16, PyTorch takes 1.02 to 2 times as long (records/nvidia-h200/gather.jsonl)."""
+    return ("cuda_vec16",)
+
+
+def order_backward(gpu, index, **specs):
+    """cuda_small takes 0.28 to 0.56 times as long as PyTorch; without it, only one of two cases is
+    faster (records/nvidia-h200/gather.backward.jsonl)."""
+    return ("cuda_small",) if index.shape[-2] <= FEW else ()
+
+
+def order_add(gpu, **specs):
+    """No rung: scatter_add and its gradient have not been timed."""
     return ()
 
 

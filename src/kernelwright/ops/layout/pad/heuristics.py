@@ -28,7 +28,7 @@ def width(x, pad) -> int:
 
 
 def order(gpu, x, pad, value=0.0):
-    """No rung: none is proven on a GPU yet."""
+    """No rung: none has been timed."""
     return ()
 
 

@@ -48,7 +48,12 @@ def _backward(ctx, gy):
     return None, None, None, gx
 
 
-_product = bind(LADDER, rule=Rule(_save, _backward), vmap="loop")
+def _formula(rows, columns, values, x):
+    y = values.new_zeros(rows.numel() - 1)
+    return y.index_add(0, spec.row_of_each(rows, columns), values * x[columns])
+
+
+_product = bind(LADDER, rule=Rule(_save, _backward), vmap="loop", differentiable=_formula)
 
 
 def spmv(matrix: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
@@ -79,5 +84,12 @@ def spmv(matrix: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"vector: has shape {tuple(vector.shape)}, should be ({matrix.shape[1]},)")
     if vector.dtype != matrix.dtype:
         raise TypeError(f"vector: is {vector.dtype}, should be {matrix.dtype} as the matrix")
-    args = matrix.crow_indices(), matrix.col_indices(), matrix.values(), vector
-    return _product(*args)
+    return _product(*_parts(matrix), vector)
+
+
+def _parts(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The tensors of a constant matrix. torch.func's derivatives do not support the CSR layout."""
+    if torch.compiler.is_compiling():
+        return matrix.crow_indices(), matrix.col_indices(), matrix.values()
+    with torch._C._DisableFuncTorch():
+        return matrix.crow_indices(), matrix.col_indices(), matrix.values()

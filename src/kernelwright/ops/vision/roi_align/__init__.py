@@ -26,7 +26,7 @@ RUNGS = (
     ),
 )  # fmt: skip
 LADDER = Ladder(spec.FORWARD, RUNGS, __name__, heuristics.order, heuristics.bucket)
-_roi_align = bind(LADDER, vmap="loop")
+_roi_align = bind(LADDER, gradient="formula", vmap="loop")
 
 
 def roi_align(
@@ -51,8 +51,8 @@ def roi_align(
         aligned: whether coordinates refer to corners of pixels, half a pixel from their centers.
 
     Returns:
-        (K, C, height, width), in the memory format of input. It has no gradient: a backward raises
-        NotImplementedError.
+        (K, C, height, width), in the memory format of input. Differentiable with respect to input,
+        at the cost of PyTorch's operators; boxes are constants, as in torchvision.
 
     Raises:
         TypeError: input or boxes are not floating point, or of different dtypes.
@@ -72,7 +72,7 @@ def roi_align(
     size = pair("output_size", output_size, 1)
     if 0 in input.shape[-2:] and len(rois):
         raise ValueError(f"input: has no pixels, its shape is {tuple(input.shape)}")
-    args = (rois, size, float(spatial_scale), max(int(sampling_ratio), 0), bool(aligned))
+    args = (rois.detach(), size, float(spatial_scale), max(int(sampling_ratio), 0), bool(aligned))
     if input.shape[1] > 1 and input.stride(1) == 1 and not input.is_contiguous():
         y = _roi_align(input.permute(0, 2, 3, 1)[:, None], *args)
         return y[:, 0].permute(0, 3, 1, 2)
