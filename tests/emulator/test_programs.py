@@ -175,7 +175,6 @@ def run(name, *arguments, **how):
         pytest.param("cub_side.cu", (), marks=pytest.mark.long),  # runs under the checks too
         ("libraries.cu", ()),
         ("older.cu", ()),
-        pytest.param("volatile_forms.cu", (), marks=pytest.mark.long),
     ],
 )
 def test_constructs(name, arguments):
@@ -184,6 +183,14 @@ def test_constructs(name, arguments):
     assert "wrong" not in out, out
     assert code == 0, err
     assert out.count(": ok") == (PROGRAMS / name).read_text().count("CHECK(")
+
+
+@pytest.mark.long
+@runs
+def test_forms_of_volatile_memory():
+    code, out, err = run("volatile_forms.cu")
+    assert code == 0 and "wrong" not in out, (out, err)
+    assert out.count(": ok") == (PROGRAMS / "volatile_forms.cu").read_text().count("SHOW(")
 
 
 @runs

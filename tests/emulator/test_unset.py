@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kernelwright.emulator.program.clusters import clusters_of
+from kernelwright.emulator.program.attributes import attributes_of
 from kernelwright.emulator.program.rewrite import kernels_of, rewritten
 from kernelwright.emulator.program.unset import marked
 
@@ -65,6 +65,6 @@ def test_arrays_in_shared_memory_have_gaps(declaration, gaps):
 
 def test_clusters_of_a_kernel():
     text = "template <int N> __global__ void __cluster_dims__(N / 2, 1, 1) k(int *x) {}\n"
-    assert clusters_of(text) == {"k": "N / 2"}
-    made = rewritten("k<4><<<8, 32>>>(x);", kernels_of(text), {"k": "2"})
+    assert attributes_of([text]) == {"k": "kw::program::InClusters{N / 2}, "}
+    made = rewritten("k<4><<<8, 32>>>(x);", kernels_of(text), {"k": "kw::program::InClusters{2}, "})
     assert "kw::program::InClusters{2}, 8, 32" in made

@@ -13,6 +13,8 @@
 
 // In whole programs: whether a kernel may go on after it has touched this address.
 extern "C" __attribute__((weak)) bool kw_forgives(const void *address, const void *where);
+// In whole programs: what an address was before it was freed, or an empty text.
+extern "C" __attribute__((weak)) const char *kw_freed(const void *address);
 
 namespace kw::emulator {
 namespace {
@@ -54,6 +56,8 @@ void on_fault(int signal, siginfo_t *info, void *context) {
          name_of(*t) + say(" uses more than its stack of %zu KiB at @%p@", kStack / 1024, where));
   if (info->si_code == SI_KERNEL)
     fail(w, name_of(*t) + say(" touches a misaligned address at @%p@", where));
+  if (const char *freed = kw_freed ? kw_freed(address) : ""; *freed)
+    fail(w, name_of(*t) + " touches " + freed + say(" at @%p@", where));
   fail(w, name_of(*t) + say(" touches the address %p, which is not mapped, at @%p@",
                             static_cast<const void *>(address), where));
 }

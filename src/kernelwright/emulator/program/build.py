@@ -145,6 +145,8 @@ def _compiled(folder: Path, source: Path, kind: str, whole: bool) -> Path:
     end = f'#line 1 "unit.cpp"\nKW_WHOLE_PROGRAM({build.MOST_SHARED})\n' if whole else ""
     if acts(files.values()):
         end += "KW_ACTS\n"
+    if sources.shares(files):
+        end += "KW_SHARES\n"
     include = ["-include", str(prelude(kind)), f"-I{folder}", *_folders(source)]
     command = [*_flags(kind, files), *include, "-c", str(unit), "-o", str(object_)]
     made: dict[str, str] = {}

@@ -54,14 +54,14 @@ class Edits:
 def rewritten(
     text: str,
     kernels: Mapping[str, bool],
-    clusters: Mapping[str, str] | None = None,
+    attributes: Mapping[str, str] | None = None,
     volatile: Set[str] | None = None,
 ) -> str:
     """The text as C++.
 
     Args:
         kernels: the program's kernels, as `kernels_of` finds them in each of its files.
-        clusters: as `clusters.clusters_of` finds them.
+        attributes: of the configurations of their launches (`attributes.attributes_of`).
         volatile: names of the program's volatile variables (`lockstep.declared`), if it has any
             volatile type.
     """
@@ -85,7 +85,9 @@ def rewritten(
             elif token.text in kernels:
                 _address(all_, i, edits)
         elif token.text == "<" and _three(all_, i, "<"):
-            _launch(text, all_, i, kernels, clusters or {}, edits)
+            _launch(text, all_, i, kernels, attributes or {}, edits)
+    for at in _unchecked(all_):
+        edits.insert(all_[at].start, f'KwUnchecked("{all_[at].text}"), ')
     if volatile is not None:
         _lockstep(text, all_, volatile, edits)
     return edits.done()
@@ -155,7 +157,7 @@ def _launch(
     all_: list[Token],
     at: int,
     kernels: Mapping[str, bool],
-    clusters: Mapping[str, str],
+    attributes: Mapping[str, str],
     edits: Edits,
 ) -> None:
     first = _callee(all_, at)
@@ -169,8 +171,7 @@ def _launch(
         head = f'(KW_LAUNCH_PLAIN("{said}", {flat}, '
     else:
         head = f'(KW_LAUNCH("{said}", ({flat}(kw_a...)), '
-    if blocks := clusters.get(flat.partition("<")[0].rpartition("::")[2].strip()):
-        head += f"kw::program::InClusters{{{blocks}}}, "
+    head += attributes.get(flat.partition("<")[0].rpartition("::")[2].strip(), "")
     edits.replace(all_[first].start, all_[at + 2].end, head)
     edits.replace(all_[end].start, all_[end + 2].end, "))")
 
@@ -302,6 +303,33 @@ def _in_function(all_: list[Token], at: int) -> bool:
         elif all_[i].text == "}" and open_:
             open_.pop()
     return any(open_)
+
+
+_API = re.compile(r"(?:cuda|cublas|cusparse|cufft|curand|cu)[A-Z]\w*")
+_QUERIES = ("cudaGetLastError", "cudaPeekAtLastError", "cudaStreamQuery", "cudaEventQuery")
+
+
+def _unchecked(all_: list[Token]) -> list[int]:
+    """Calls of the API that are statements, so that the program does not look at their errors."""
+    found: list[int] = []
+    open_: list[bool] = []  # whether each { is that of a function, or in one
+    for i, t in enumerate(all_):
+        if t.text == "{":
+            head = i > 0 and all_[i - 1].text in (")", "const", "noexcept", "else", "do", "try")
+            open_.append(head or (bool(open_) and open_[-1]))
+        elif t.text == "}" and open_:
+            open_.pop()
+        if not (open_ and open_[-1] and t.kind == "name" and _API.fullmatch(t.text)):
+            continue
+        end = closing(all_, i + 1) if i + 1 < len(all_) and all_[i + 1].text == "(" else None
+        if t.text in _QUERIES or end is None or end + 1 >= len(all_):
+            continue
+        before = all_[i - 1].text
+        start = opening(all_, i - 1) if before == ")" else None
+        control = start is not None and all_[start - 1].text in ("if", "for", "while")
+        if all_[end + 1].text == ";" and (before in (";", "{", "}", "else", "do") or control):
+            found.append(i)
+    return found
 
 
 def _loops(all_: list[Token]) -> set[int]:

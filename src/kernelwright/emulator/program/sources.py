@@ -10,7 +10,7 @@ from pathlib import Path
 from kernelwright.support.errors import UsageError
 
 from . import lockstep
-from .clusters import clusters_of
+from .attributes import attributes_of
 from .headers import emulates, in_project
 from .loops import Facts, looped
 from .project import folders, listed, text_if_there, text_of
@@ -181,7 +181,7 @@ def made(
     for text in files.values():
         for name, plain in kernels_of(text).items():
             kernels[name] = kernels.get(name, True) and plain
-    clusters = {k: n for text in files.values() for k, n in clusters_of(text).items()}
+    attributes = attributes_of(files.values())
     words = lockstep.words_of(files.values())
     volatile = {n for text in files.values() for n in lockstep.declared(tokens(text), words)}
     called = names(files)
@@ -207,9 +207,20 @@ def made(
         whole = _spaced(_INCLUDE.sub(included, text))
         whole = looped(whole, facts) if facts else marked(whole) if unset else whole
         done[called[path]] = f'{first}#line 1 "{path}"\n' + rewritten(
-            whole, kernels, clusters, volatile if words else None
+            whole, kernels, attributes, volatile if words else None
         )
     return done
+
+
+_SHARING = re.compile(
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:thrust/|cub/|cuda/std|cublas|cufft|curand|cusparse|nvrtc)",
+    re.M,
+)
+
+
+def shares(files: dict[Path, str]) -> bool:
+    """Whether a program includes libraries whose functions here touch device memory on the host."""
+    return any(_SHARING.search(text) for text in files.values())
 
 
 def _core(header: str) -> str:

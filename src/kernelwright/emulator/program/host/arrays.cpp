@@ -26,7 +26,7 @@ cudaError_t cudaMalloc3DArray(cudaArray_t *array, const cudaChannelFormatDesc *f
 cudaError_t cudaFreeArray(cudaArray_t array) {
   API;
   if (!array) return give(cudaSuccess);
-  release(array->data);
+  release(array->data, HERE);
   delete array;
   return give(cudaSuccess);
 }

@@ -55,6 +55,10 @@ void poison(cudaError_t e) {
   last = e;
 }
 cudaError_t poisoned() { return broken; }
+std::map<const void *, size_t> &dynamic_limits() {
+  static auto *const all = new std::map<const void *, size_t>;
+  return *all;
+}
 void from_host(const char *function, const void *where) {
   if (kw_current)
     kw_fail_at(where, "%s is called in a kernel: dynamic parallelism is not emulated", function);
@@ -150,10 +154,12 @@ cudaError_t cudaGetDeviceFlags(unsigned *flags) {
 }
 cudaError_t cudaDeviceReset() {
   from_host(__func__);
+  synchronized();
   return give(poisoned());
 }
 cudaError_t cudaDeviceSynchronize() {
   from_host(__func__);
+  synchronized();
   return give(poisoned());
 }
 cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return give(cudaSuccess); }
@@ -264,9 +270,13 @@ cudaError_t cudaDeviceGetP2PAttribute(int *, cudaDeviceP2PAttr, int, int) {
 cudaError_t cudaGetLastError() {
   const cudaError_t e = last;
   last = poisoned();
+  if (e) seen();
   return e;
 }
-cudaError_t cudaPeekAtLastError() { return last; }
+cudaError_t cudaPeekAtLastError() {
+  if (last) seen();
+  return last;
+}
 }
 namespace {
 struct Error {
@@ -348,9 +358,11 @@ cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, const void 
   *bytes = model().shared_per_sm / std::max(blocks, 1) - 1024;
   return give(cudaSuccess);
 }
-cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute what, int value) {
-  if (what == cudaFuncAttributeMaxDynamicSharedMemorySize && value > model().optin)
-    return give(cudaErrorInvalidValue);
+cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute what, int value) {
+  if (what == cudaFuncAttributeMaxDynamicSharedMemorySize) {
+    if (value < 0 || value > model().optin) return give(cudaErrorInvalidValue);
+    dynamic_limits()[kernel] = value;
+  }
   return give(cudaSuccess);
 }
 cudaError_t cudaFuncSetCacheConfig(const void *, cudaFuncCache) { return give(cudaSuccess); }

@@ -31,6 +31,8 @@ cudaError_t give(cudaError_t);
 // An error of a kernel: every later call returns it.
 void poison(cudaError_t);
 cudaError_t poisoned();
+// cudaFuncAttributeMaxDynamicSharedMemorySize of the kernels for which the program has set it.
+std::map<const void *, size_t> &dynamic_limits();
 // The API cannot be called from a kernel. `where`: the call of the function that checks this.
 void from_host(const char *function, const void *where = HERE);
 
@@ -38,6 +40,13 @@ void from_host(const char *function, const void *where = HERE);
 
 void note(const char *kind, const std::string &text);
 std::string setting(const char *name, const char *otherwise);
+
+// A failed launch or call of the API that the program has not looked at: reported at its end.
+void unseen(const std::string &text);
+// The program looks at the last error.
+void seen();
+// "file.cu:12" of a line, and of an address.
+std::string line_of(const char *file, int line, const void *where);
 
 // ---- memory (memory.cpp)
 
@@ -49,16 +58,46 @@ struct Allocation {
   const void *where;  // the line that allocated it
   char *mapped;       // the mapping, which includes its guard pages
   size_t mapped_bytes;
-  bool written;  // by the host, completely
-  bool passed;   // a kernel has touched memory behind it
+  size_t guard, pages;  // bytes of it before the memory, and with the memory
+  bool written;         // by the host, completely
+  bool passed;          // a kernel has touched memory behind it
 };
 void *allocate(size_t bytes, Kind, const void *where);
-bool release(void *);
+bool release(void *, const void *where);
 // The allocation that holds an address, or null.
 const Allocation *holding(const void *);
 std::vector<Allocation> allocations();
 // Tells the observer which memory the host has written.
 void wrote(const void *, size_t bytes);
+// What freed an address, in words for a message; or nothing.
+std::string freed_at(const void *);
+// The host may touch device memory while one of these exists.
+struct Opened {
+  Opened();
+  ~Opened();
+};
+// The allocations that hold two addresses.
+class OpenedPart {
+ public:
+  OpenedPart(const void *to, const void *from);
+  ~OpenedPart();
+
+ private:
+  void change(int how);
+  const void *both_[2];
+};
+// Of a new allocation.
+void keep_apart(const Allocation &);
+bool kept_apart();
+// Whether an address is that of a variable of the program, of the host or of the device.
+bool in_program(const void *);
+// From now on, the host cannot touch device memory; `inside`: an address of the program's code.
+void begin_apart(const void *inside);
+// The host waits for the kernels that it has launched.
+void synchronized();
+// The managed memory that a launch may write, before and after it.
+void managed_before(const Job &);
+void managed_after();
 void tell_writes(void (*)(const void *, size_t bytes));
 
 // ---- checks (checks.cpp)

@@ -48,15 +48,43 @@ Runtime &runtime() {
   return r;
 }
 
-cudaError_t refusal(const Config &c, const cudaDeviceProp &its) {
+// Dynamic shared memory that a kernel may have: 48 KiB, or what the program has set for it. The
+// address of an instance of a template is not known here: it gets the largest that any kernel has.
+size_t dynamic_limit(const void *kernel) {
+  size_t most = 49152;
+  for (const auto &[its, limit] : dynamic_limits())
+    if (!kernel || its == kernel) most = std::max(most, limit);
+  return most;
+}
+
+// Why a launch fails, and its error; an empty text if it does not.
+std::pair<cudaError_t, std::string> refusal(const Job &job, const cudaDeviceProp &its) {
+  const Config &c = job.config;
+  const auto n = [](auto x) { return std::to_string(x); };
+  const auto three = [&](const dim3 &d) { return n(d.x) + " x " + n(d.y) + " x " + n(d.z); };
   const unsigned long long threads = 1ull * c.block.x * c.block.y * c.block.z;
-  if (!threads || threads > 1024 || c.block.z > 64) return cudaErrorInvalidConfiguration;
+  if (!threads || threads > 1024 || c.block.z > 64)
+    return {cudaErrorInvalidConfiguration,
+            "blocks of " + three(c.block) + " threads; at most 1024, 64 along z"};
   if (!c.grid.x || !c.grid.y || !c.grid.z || c.grid.x > 2147483647u || c.grid.y > 65535 ||
       c.grid.z > 65535)
-    return cudaErrorInvalidConfiguration;
-  if (c.shared > its.sharedMemPerBlockOptin) return cudaErrorInvalidValue;
-  if (c.cluster > 1 && c.grid.x % c.cluster) return cudaErrorInvalidConfiguration;
-  return cudaSuccess;
+    return {cudaErrorInvalidConfiguration,
+            "a grid of " + three(c.grid) + " blocks; at most 2147483647 x 65535 x 65535"};
+  if (c.bound && threads > c.bound)
+    return {cudaErrorInvalidValue, "blocks of " + n(threads) +
+                                       " threads; __launch_bounds__ of the kernel allows " +
+                                       n(c.bound)};
+  if (c.shared > its.sharedMemPerBlockOptin)
+    return {cudaErrorInvalidValue, n(c.shared) + " bytes of dynamic shared memory; this GPU has " +
+                                       n(its.sharedMemPerBlockOptin)};
+  if (c.shared > dynamic_limit(job.kernel))
+    return {cudaErrorInvalidValue,
+            n(c.shared) + " bytes of dynamic shared memory; " + n(dynamic_limit(job.kernel)) +
+                " are allowed (cudaFuncAttributeMaxDynamicSharedMemorySize)"};
+  if (c.cluster > 1 && c.grid.x % c.cluster)
+    return {cudaErrorInvalidConfiguration,
+            n(c.grid.x) + " blocks, which clusters of " + n(c.cluster) + " do not divide"};
+  return {cudaSuccess, ""};
 }
 
 cudaError_t error_of(const std::string &message) {
@@ -103,10 +131,13 @@ void run(const Job &job) {
   const Config &c = job.config;
   cudaDeviceProp its;
   cudaGetDeviceProperties(&its, 0);
-  if (const cudaError_t e = refusal(c, its)) {
+  if (const auto [e, why] = refusal(job, its); e) {
     give(e);
+    unseen(line_of(c.file, c.line, c.where) + ": the launch of " + job.name +
+           " fails: " + cudaGetErrorString(e) + ": " + why + "; the program does not check it");
     return;
   }
+  const Opened opened;
   Runtime &r = runtime();
   emulator::Launch launch = {};
   launch.entry = job.entry;
@@ -121,10 +152,12 @@ void run(const Job &job) {
   launch.cluster = c.cooperative ? c.grid.x * c.grid.y * c.grid.z : c.cluster;
   launch.observer = r.observer;
   const auto act = [&] { return execute(job, launch); };
+  managed_before(job);
   if (r.observer)
     act();
   else
     repeatable(job, act);
+  managed_after();
 }
 
 void observe(const emulator::Observer *observer,
@@ -194,6 +227,7 @@ extern "C" __attribute__((visibility("default"))) void kw_program_begin(const vo
   r.workers = static_cast<unsigned>(std::stoul(setting("workers", "0")));
   r.patience = std::stod(setting("patience", "60"));
   if (!r.workers) r.workers = cores();
+  begin_apart(inside);
   const std::string observer = setting("observer", "");
   if (!observer.empty()) check_launches(observer, std::stoul(setting("checks", "0")));
   const std::string dissector = setting("dissector", "");
@@ -206,6 +240,7 @@ cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **a
   API;
   Job job;
   if (auto e = bound(kernel, arguments, Config(grid, block, shared, stream), &job)) return give(e);
+  job.config.where = HERE;
   submit(job);
   return cudaPeekAtLastError();
 }
@@ -214,6 +249,7 @@ cudaError_t cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, dim3 bloc
   API;
   Job job;
   if (auto e = bound(kernel, arguments, Config(grid, block, shared, stream), &job)) return give(e);
+  job.config.where = HERE;
   job.config.cooperative = true;
   submit(job);
   return cudaPeekAtLastError();
@@ -246,10 +282,12 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) {
   API;
+  synchronized();
   return give(cudaSuccess);
 }
 cudaError_t cudaStreamQuery(cudaStream_t) {
   API;
+  synchronized();
   return give(cudaSuccess);
 }
 cudaError_t cudaStreamGetPriority(cudaStream_t, int *priority) {
@@ -297,10 +335,12 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t) {
   API;
+  synchronized();
   return give(cudaSuccess);
 }
 cudaError_t cudaEventQuery(cudaEvent_t) {
   API;
+  synchronized();
   return give(cudaSuccess);
 }
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {

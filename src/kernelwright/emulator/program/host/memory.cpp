@@ -20,6 +20,15 @@ std::mutex lock;
 void (*told)(const void *, size_t) = nullptr;  // the observer
 std::map<std::uintptr_t, Allocation> all;
 size_t used = 0;
+size_t kept = 0;                               // addresses of freed memory that are not used again
+constexpr size_t kMostKept = size_t(1) << 42;  // of 2^47
+// Memory that was freed, and where.
+struct Freed {
+  Allocation its;
+  const void *where;
+};
+std::map<std::uintptr_t, Freed> gone;
+std::vector<std::pair<const char *, size_t>> registered;  // memory of the host
 
 size_t rounded(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
@@ -41,11 +50,13 @@ void *allocate(size_t bytes, Kind kind, const void *where) {
     kw_fill_pattern(at, bytes);
   std::lock_guard<std::mutex> hold(lock);
   used += bytes;
-  all[reinterpret_cast<std::uintptr_t>(at)] = {at, bytes, kind, where, base, mapped, false, false};
+  const Allocation a = {at, bytes, kind, where, base, mapped, kPage, pages, false, false};
+  all[reinterpret_cast<std::uintptr_t>(at)] = a;
+  keep_apart(a);
   return at;
 }
 
-bool release(void *p) {
+bool release(void *p, const void *where) {
   std::lock_guard<std::mutex> hold(lock);
   const auto found = all.find(reinterpret_cast<std::uintptr_t>(p));
   if (found == all.end()) return false;
@@ -55,7 +66,12 @@ bool release(void *p) {
   // never reused, so that a later access is detected
   mprotect(a.mapped, a.mapped_bytes, PROT_NONE);
   madvise(a.mapped, a.mapped_bytes, MADV_DONTNEED);
-  if (a.mapped_bytes > (1 << 20)) munmap(a.mapped, a.mapped_bytes);
+  if (kept + a.mapped_bytes > kMostKept) {
+    munmap(a.mapped, a.mapped_bytes);
+  } else {
+    kept += a.mapped_bytes;
+    gone[reinterpret_cast<std::uintptr_t>(p)] = {a, where};
+  }
   return true;
 }
 
@@ -82,6 +98,24 @@ std::string line(const void *where) {
   return text;
 }
 }  // namespace
+
+std::string freed_at(const void *p) {
+  std::lock_guard<std::mutex> hold(lock);
+  const auto at = reinterpret_cast<std::uintptr_t>(p);
+  auto after = gone.upper_bound(at);
+  if (after == gone.begin()) return "";
+  const Freed &f = (--after)->second;
+  const size_t offset = at - after->first;
+  if (offset >= std::max<size_t>(f.its.bytes, 1)) return "";
+  return "byte " + std::to_string(offset) + " of memory that was freed at " + line(f.where) + " (" +
+         std::to_string(f.its.bytes) + " bytes allocated at " + line(f.its.where) + ")";
+}
+
+extern "C" __attribute__((visibility("default"))) const char *kw_freed(const void *address) {
+  static thread_local std::string text;
+  text = freed_at(address);
+  return text.c_str();
+}
 
 extern "C" __attribute__((visibility("default"))) bool kw_forgives(const void *address,
                                                                    const void *where) {
@@ -135,6 +169,27 @@ bool inside(const char *function, const void *p, size_t bytes, bool on_device, c
   return false;
 }
 
+// What is wrong with the direction of a copy, or null. Whose memory an address is can be told only
+// if it is neither a variable of the program nor memory of a library.
+const char *misdirected(const void *to, const void *from, bool to_device, bool from_device,
+                        cudaMemcpyKind kind) {
+  if (!kept_apart() || kind == cudaMemcpyDefault) return nullptr;
+  const auto is_host = [](const void *p) {
+    for (const auto &[start, bytes] : registered)
+      if (p >= start && p < start + bytes) return false;
+    return !holding(p) && !in_program(p);
+  };
+  const auto is_device = [](const void *p) {
+    const Allocation *a = holding(p);
+    return a && a->kind == Kind::kDevice;
+  };
+  if (to_device ? is_host(to) : is_device(to))
+    return to_device ? "its destination is memory of the host" : "its destination is device memory";
+  if (from_device ? is_host(from) : is_device(from))
+    return from_device ? "its source is memory of the host" : "its source is device memory";
+  return nullptr;
+}
+
 }  // namespace
 
 cudaError_t copy(const char *function, void *to, const void *from, size_t bytes,
@@ -147,6 +202,19 @@ cudaError_t copy(const char *function, void *to, const void *from, size_t bytes,
   if (!to || !from || !inside(function, to, bytes, to_device, where) ||
       !inside(function, from, bytes, from_device, where))
     return give(cudaErrorInvalidValue);
+  for (const void *p : {static_cast<const void *>(to), from})
+    if (const std::string freed = freed_at(p); !freed.empty()) {
+      note("api", line(where) + ": " + function + " touches " + freed);
+      return give(cudaErrorInvalidValue);
+    }
+  if (const char *why = misdirected(to, from, to_device, from_device, kind)) {
+    const char *const kinds[] = {"HostToHost", "HostToDevice", "DeviceToHost", "DeviceToDevice"};
+    note("api",
+         line(where) + ": " + function + " is told cudaMemcpy" + kinds[kind] + ", but " + why);
+    return give(cudaErrorInvalidValue);
+  }
+  synchronized();
+  const OpenedPart opened(to, from);
   std::memmove(to, from, bytes);
   wrote(to, bytes);
   return give(cudaSuccess);
@@ -170,6 +238,8 @@ namespace {
 cudaError_t set(const char *function, void *p, int value, size_t bytes, const void *where) {
   if (!bytes) return give(cudaSuccess);
   if (!inside(function, p, bytes, true, where)) return give(cudaErrorInvalidValue);
+  synchronized();
+  const OpenedPart opened(p, nullptr);
   std::memset(p, value, bytes);
   wrote(p, bytes);
   return give(cudaSuccess);
@@ -224,15 +294,22 @@ cudaError_t cudaMalloc3D(cudaPitchedPtr *p, cudaExtent extent) {
 }
 cudaError_t cudaFree(void *p) {
   API;
-  return give(!p || release(p) ? cudaSuccess : cudaErrorInvalidValue);
+  synchronized();
+  return give(!p || release(p, HERE) ? cudaSuccess : cudaErrorInvalidValue);
 }
-cudaError_t cudaFreeAsync(void *p, cudaStream_t) { return cudaFree(p); }
+cudaError_t cudaFreeAsync(void *p, cudaStream_t) {
+  API;
+  synchronized();
+  return give(!p || release(p, HERE) ? cudaSuccess : cudaErrorInvalidValue);
+}
 cudaError_t cudaFreeHost(void *p) {
   API;
-  return give(!p || release(p) ? cudaSuccess : cudaErrorInvalidValue);
+  synchronized();
+  return give(!p || release(p, HERE) ? cudaSuccess : cudaErrorInvalidValue);
 }
-cudaError_t cudaHostRegister(void *, size_t, unsigned) {
+cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned) {
   API;
+  registered.emplace_back(static_cast<const char *>(p), bytes);
   never_repeat();  // kernels reach memory that is not among the allocations
   return give(cudaSuccess);
 }

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 
 #include "host.h"
@@ -16,7 +17,41 @@ std::string folder() {
   return named ? named : "";
 }
 
+std::vector<std::string> &left() {
+  static auto *const all = new std::vector<std::string>;
+  return *all;
+}
+__attribute__((destructor)) void report_unseen() {
+  for (const std::string &text : left()) note("api", text);
+  left().clear();
+}
+thread_local bool noted = false;  // the last call that failed
+
 }  // namespace
+
+void unseen(const std::string &text) {
+  if (!noted && !poisoned()) {
+    std::lock_guard<std::mutex> hold(lock);
+    left().push_back(text);
+  }
+  noted = false;
+}
+void seen() {
+  std::lock_guard<std::mutex> hold(lock);
+  left().clear();
+}
+std::string line_of(const char *file, int line, const void *where) {
+  char text[32];
+  snprintf(text, sizeof text, "@%p@", where);
+  if (!file) return text;
+  const char *slash = strrchr(file, '/');
+  return std::string(slash ? slash + 1 : file) + ":" + std::to_string(line);
+}
+void unchecked(const Unchecked &u, long long status, const char *name, const char *text) {
+  std::string said = line_of(u.file, u.line, nullptr) + ": " + u.function + " returns ";
+  said += *name ? std::string(name) + " (" + text + ")" : "the status " + std::to_string(status);
+  unseen(said + ", which the program does not check");
+}
 
 std::string setting(const char *name, const char *otherwise) {
   std::ifstream file(folder() + "/" + name);
@@ -26,6 +61,7 @@ std::string setting(const char *name, const char *otherwise) {
 
 void note(const char *kind, const std::string &text) {
   std::lock_guard<std::mutex> hold(lock);
+  if (!strcmp(kind, "api")) noted = true;
   if (folder().empty()) {
     fprintf(stderr, "%s: %s\n", kind, text.c_str());
     return;

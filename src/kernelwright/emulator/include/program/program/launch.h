@@ -14,17 +14,34 @@ struct InClusters {
   unsigned blocks;
 };
 
+// __launch_bounds__ of a kernel: the most threads of a block.
+struct Bounded {
+  unsigned threads;
+};
+
 struct Config {
   dim3 grid, block;
   size_t shared = 0;
   cudaStream_t stream = nullptr;
   unsigned cluster = 1;
   bool cooperative = false;
+  unsigned bound = 0;          // __launch_bounds__ of the kernel, or 0
+  const char *file = nullptr;  // the line of the launch; or its address
+  int line = 0;
+  const void *where = nullptr;
+  Config at(const char *its_file, int its_line) const {
+    Config made = *this;
+    made.file = its_file, made.line = its_line;
+    return made;
+  }
   Config(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = nullptr)
       : grid(grid), block(block), shared(shared), stream(stream) {}
   Config(InClusters c, dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = nullptr)
       : Config(grid, block, shared, stream) {
     cluster = c.blocks;
+  }
+  template <typename... Rest> Config(Bounded b, Rest... rest) : Config(rest...) {
+    bound = b.threads;
   }
   Config() = default;
 };
@@ -86,7 +103,8 @@ template <typename F> struct Launcher {
   const char *name;
   Config config;
   F f;
-  template <typename... A> void operator()(A... arguments) {
+  // In place, so that the call of `submit` is on the launch's line.
+  template <typename... A> __attribute__((always_inline)) void operator()(A... arguments) {
     using C = Closure<F, A...>;
     submit({name, C::run, C::made(f, arguments...), config, nullptr, C::kPlain ? sizeof(C) : 0});
   }
@@ -99,7 +117,9 @@ template <typename... P> struct Plain {
   const char *name;
   Config config;
   void (*kernel)(P...);
-  void operator()(P... arguments) { submit(job(kernel, arguments..., name, config)); }
+  __attribute__((always_inline)) void operator()(P... arguments) {
+    submit(job(kernel, arguments..., name, config));
+  }
   static Job job(void (*kernel)(P...), P... arguments, const char *name, Config config) {
     using C = Closure<void (*)(P...), P...>;
     return {name,
@@ -129,13 +149,30 @@ template <typename... P> void *address(void (*kernel)(P...)) {
 }
 inline void *address(const void *p) { return const_cast<void *>(p); }
 
+// A call as a statement, whose error the program does not look at: KwUnchecked("f"), f(x);
+struct Unchecked {
+  const char *function, *file;
+  int line;
+};
+void unchecked(const Unchecked &, long long status, const char *name, const char *text);
+inline void operator,(const Unchecked &u, cudaError_t e) {
+  if (e && e != cudaErrorNotReady) unchecked(u, e, ::cudaGetErrorName(e), ::cudaGetErrorString(e));
+}
+template <typename E,
+          std::enable_if_t<std::is_enum_v<E> && !std::is_same_v<E, cudaError_t>, int> = 0>
+inline void operator,(const Unchecked &u, E status) {
+  if (static_cast<long long>(status)) unchecked(u, static_cast<long long>(status), "", "");
+}
+
 }  // namespace kw::program
 #pragma GCC visibility pop
 
-#define KW_LAUNCH(name, call, ...) \
-  kw::program::launcher(name, kw::program::Config(__VA_ARGS__), [=](auto... kw_a) mutable { call; })
+#define KwUnchecked(name) (kw::program::Unchecked{name, __FILE__, __LINE__})
+#define KW_LAUNCH(name, call, ...)                                                     \
+  kw::program::launcher(name, kw::program::Config(__VA_ARGS__).at(__FILE__, __LINE__), \
+                        [=](auto... kw_a) mutable { call; })
 #define KW_LAUNCH_PLAIN(name, kernel, ...) \
-  kw::program::plain(name, &kernel, kw::program::Config(__VA_ARGS__))
+  kw::program::plain(name, &kernel, kw::program::Config(__VA_ARGS__).at(__FILE__, __LINE__))
 
 // What stands behind a program's own code: its shared memory, how it starts, and a use of the type
 // by which a debugger looks at threads.
@@ -144,6 +181,10 @@ extern "C" void kw_program_begin(const void *inside, const void *dynamic);
 extern "C" void kw_program_acts();
 #define KW_ACTS \
   __attribute__((constructor(102))) static void kw_acts() { kw_program_acts(); }
+// Its libraries' headers read device memory on the host.
+extern "C" void kw_program_shares();
+#define KW_SHARES \
+  __attribute__((constructor(102))) static void kw_shares() { kw_program_shares(); }
 #define KW_WHOLE_PROGRAM(bytes)                                                       \
   KW_DYNAMIC_SHARED(bytes, KW_LABEL(kw_dynamic))                                      \
   __attribute__((constructor(101))) static void kw_begin() {                          \
