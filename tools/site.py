@@ -20,6 +20,7 @@ from sphinx.cmd.build import main as sphinx
 import kernelwright
 from kernelwright import cli
 from kernelwright.workbench.lessons import lesson
+from tools import translations
 
 ROOT = Path(__file__).resolve().parents[1]
 OPS = Path("src/kernelwright/ops")
@@ -43,6 +44,7 @@ SECTIONS = (
         ),
     ),
     ("Reference", ("api", "commands", "cli", "report")),
+    ("中文", ("zh/README",)),
 )
 
 
@@ -50,12 +52,13 @@ def main() -> int:
     shutil.rmtree(SOURCE, ignore_errors=True)
     shutil.copytree(ROOT / "docs", SOURCE / "docs")
     shutil.copytree(ROOT / OPS, SOURCE / OPS, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+    for name in ("README.md", "README.zh-CN.md", "CONTRIBUTING.md", "CHANGELOG.md"):
         shutil.copy(ROOT / name, SOURCE)
     (SOURCE / "docs" / "api.md").write_text(api(), encoding="utf-8")
     (SOURCE / "docs" / "cli.md").write_text(commands(), encoding="utf-8")
     index = SOURCE / "docs" / "README.md"
     index.write_text(index.read_text(encoding="utf-8") + contents(), encoding="utf-8")
+    chinese()
     for page in SOURCE.rglob("*.md"):
         page.write_text(linked(page.read_text(encoding="utf-8"), page.parent), encoding="utf-8")
     shutil.rmtree(OUT, ignore_errors=True)
@@ -64,10 +67,23 @@ def main() -> int:
          str(SOURCE), str(OUT)]
     )  # fmt: skip
     if done == 0:
+        for page in (*(OUT / "docs" / "zh").rglob("*.html"), OUT / "README.zh-CN.html"):
+            text = page.read_text(encoding="utf-8")
+            page.write_text(text.replace('lang="en"', 'lang="zh-CN"', 1), encoding="utf-8")
         start = '<meta http-equiv="refresh" content="0; url=docs/README.html">\n'
         (OUT / "index.html").write_text(f"<!doctype html>\n<title>Kernelwright</title>\n{start}")
         print(OUT / "index.html")
     return done
+
+
+def chinese() -> None:
+    """Adds the links between a page and its translation, and the menu of the Chinese pages."""
+    for page in translations.switches():
+        text = (SOURCE / page).read_text(encoding="utf-8")
+        (SOURCE / page).write_text(translations.switched(page, text), encoding="utf-8")
+    index = SOURCE / "docs" / "zh" / "README.md"
+    text = index.read_text(encoding="utf-8") + translations.contents()
+    index.write_text(text, encoding="utf-8")
 
 
 def linked(text: str, folder: Path) -> str:
