@@ -11,13 +11,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 project = "Kernelwright"
 default_role = "code"
-root_doc = "docs/README"
+root_doc = "README"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["dollarmath"]
 myst_fence_as_directive = ["math"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = "Kernelwright"
+html_favicon = "site/favicon.svg"
+html_static_path = ["site"]
+html_css_files = ["site.css"]
+html_js_files = ["site.js"]
+html_show_copyright = False
 html_math_renderer = "mathml"
 html_copy_source = False
 autodoc_typehints = "none"

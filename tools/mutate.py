@@ -40,7 +40,7 @@ BARRIER = re.compile(
 CALLS = 6  # calls, of different kernels and sizes, that run without a barrier
 
 HEAD = """\
-# Deleted barriers
+# Does the emulator find every missing barrier?
 
 Written by `python -m tools.mutate --write docs/mutations.md`. In a copy of each CUDA rung, every
 barrier and fence that its kernels reach is deleted in turn, and the copy runs under all checks of

@@ -16,7 +16,8 @@ A marker names its table:
     <!-- table:training -->             the results of training with each operator swapped in
     <!-- table:ladder softmax -->       a ladder on its headline case; also <!-- table:softmax -->
     <!-- table:ladder softmax CASE -->  a ladder on a case
-    <!-- table:picture softmax -->      the same as a picture, docs/ladders/softmax.svg
+    <!-- table:start softmax -->        how a page begins: its calls, their figures, and the ladder
+                                        as a picture, docs/ladders/softmax.svg
     <!-- table:cases softmax -->        every timed case: our best rung beside torch and peers
     <!-- table:steps sum -->            per CUDA C++ rung: picture, changed lines, counter, time
     <!-- table:dissect sum -->          the cost of each CUDA C++ rung, from `dissect`
@@ -26,6 +27,7 @@ A marker names its table:
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import statistics
@@ -33,12 +35,14 @@ import sys
 import textwrap
 from pathlib import Path
 
+import torch
 from tools.experiments import patched, training
 
 import kernelwright.ops.every
 from kernelwright.contract import Ladder
 from kernelwright.dispatch import data, ladder, ladders, proven_on
 from kernelwright.dispatch.proof import HASHES, computed_hash
+from kernelwright.ops import LADDERS
 from kernelwright.support.settings import PACKAGE
 from kernelwright.workbench.bench import fusion
 from kernelwright.workbench.records import metrics, records
@@ -81,7 +85,7 @@ def texts() -> dict[Path, str]:
         if path.exists():
             text = path.read_text(encoding="utf-8")
             out[path] = MARKED.sub(lambda m: f"{m[1]}{render(m[2], found)}{m[4]}", text)
-            for operator in re.findall(r"<!-- table:picture (\S+) -->", text):
+            for operator in re.findall(r"<!-- table:start (\S+) -->", text):
                 if headline(ladder(operator), found):
                     out[PICTURES / f"{operator}.svg"] = picture(found, operator)
     if made := patched.load(REFERENCE_MACHINE):
@@ -120,8 +124,8 @@ def render(name: str, found: list[Record]) -> str:
         return _ladder(found, kind)
     if kind == "ladder" and rest:
         return _ladder(found, *rest)
-    if kind == "picture" and len(rest) == 1:
-        return _picture(found, rest[0])
+    if kind == "start" and len(rest) == 1:
+        return _start(found, rest[0])
     if kind == "cases" and len(rest) == 1:
         return _cases(found, rest[0])
     if kind == "dissect" and len(rest) == 1:
@@ -132,7 +136,7 @@ def render(name: str, found: list[Record]) -> str:
         return _counters(rest[0])
     raise ValueError(
         f"table:{name}: there are table:operators, featured, fusion [EXAMPLE], host, triton, "
-        "patched, training, ladder OP [CASE], picture OP, cases OP, dissect OP, counters OP, "
+        "patched, training, ladder OP [CASE], start OP, cases OP, dissect OP, counters OP, "
         "steps OP"
     )
 
@@ -293,12 +297,47 @@ def _ladder(found: list[Record], operator: str, case: str = "") -> str:
     return f"{head}{roof}:\n\n{_markdown(rows, 'lrrrrrrrl')}"
 
 
+def _start(found: list[Record], operator: str) -> str:
+    """The first lines of an operator's page: how to call it, its figures, and its picture."""
+    lad = ladder(operator)
+    calls = ", ".join(_call(name) for name in LADDERS[".".join(lad.folder.parts[-2:])])
+    return (
+        f"- **Use**: {calls}\n- **Figures**: {_figures(lad, found)}\n- {_picture(found, operator)}"
+    )
+
+
+def _call(name: str) -> str:
+    """A public function with its arguments, and what it replaces."""
+    arguments = inspect.signature(getattr(kernelwright, name)).parameters.values()
+    arguments = inspect.signature(getattr(kernelwright, name)).parameters.values()
+    unannotated = {"annotation": inspect.Parameter.empty}
+    plain = [p.replace(**unannotated) for p in arguments if p.name[0] != "_"]
+    call = f"`kw.{name}{inspect.Signature(plain)}`"
+    for module in (torch.nn.functional, torch):
+        if hasattr(module, name):
+            return f"{call} for `{module.__name__}.{name}`"
+    return call
+
+
+def _figures(lad: Ladder, found: list[Record]) -> str:
+    """The means over the timed cases, as a sentence, and how to time other shapes."""
+    n = sum(bool(t.ours) for t in shown(lad, found))
+    sample = f"`kernelwright bench {lad.name} --sample 40` times shapes that it was not tuned for"
+    if n == 0:
+        return f"the dispatched rung has no timing on {REFERENCE_MACHINE} yet. {sample}."
+    words = ("of the roof", "PyTorch's speed", "the best peer's")
+    means = zip(_means(lad, found), words, strict=True)
+    text = ", ".join(f"{mean} {what}" for mean, what in means if mean not in ("", "n/a"))
+    cases = f"{n} cases" if n > 1 else "one case"
+    return f"`{lad.name}`: {text} (geometric means over {cases} on {REFERENCE_MACHINE}). {sample}."
+
+
 def _picture(found: list[Record], operator: str) -> str:
     table = headline(ladder(operator), found)
     if table is None:
-        return f"No record of {operator} on {REFERENCE_MACHINE} yet.\n"
-    says = f"{operator}, `{table.case}`: each rung's share of the measured memory roof"
-    return f"![{says}](../../../../../docs/ladders/{operator}.svg)\n"
+        return f"**Picture**: none, because no rung has a timing on {REFERENCE_MACHINE} yet.\n"
+    says = f"{operator}, `{table.case}`: each rung's share of the measured roof"
+    return f"**Picture**:\n\n  ![{says}](../../../../../docs/ladders/{operator}.svg)\n"
 
 
 def _cases(found: list[Record], operator: str) -> str:
@@ -343,7 +382,7 @@ def picture(found: list[Record], operator: str) -> str:
         case = next(c.id for c in lad.operator.cases if c.use == "bench")
         table = metrics.table(lad, REFERENCE_MACHINE, case, found)
     title = f"{lad.name}, {table.label}" if table.label else lad.name
-    caption = f"{table.case} on {REFERENCE_MACHINE}: share of the measured memory roof"
+    caption = f"{table.case} on {REFERENCE_MACHINE}: share of the measured roof"
     rung = sections.dispatched(lad, REFERENCE_MACHINE, table.case)
     return charts.standalone(charts.ladder(table, dispatched=rung, title=title, caption=caption))
 

@@ -2,9 +2,10 @@
 
     python -m tools.site
 
-The pages are docs/, the operators' README.md files, and two generated ones: the API, from the
-docstrings of the public functions, and the commands, from their help. Sphinx fails the build where
-a link leads nowhere. Nothing on the site is loaded from elsewhere.
+The pages are README.md, docs/, the operators' README.md files, and two generated ones: the API,
+from the docstrings of the public functions, and the commands, from their help. The first page is
+README.md. The search finds an operator by all names in tools/aliases.py. Sphinx fails the build
+where a link leads nowhere. Nothing on the site is loaded from elsewhere.
 """
 
 from __future__ import annotations
@@ -15,21 +16,31 @@ import sys
 from pathlib import Path
 
 import typer
-from sphinx.cmd.build import main as sphinx
 
 import kernelwright
 from kernelwright import cli
+from kernelwright.ops import LADDERS
 from kernelwright.workbench.lessons import lesson
-from tools import translations
+from tools import aliases, translations
 
 ROOT = Path(__file__).resolve().parents[1]
 OPS = Path("src/kernelwright/ops")
 SOURCE, OUT = ROOT / ".cache" / "site", ROOT / "site"
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
-#: The sections of the site: title, and pages of docs/.
+#: The sections of the site: title, and pages of docs/, some under another title in the menu.
 SECTIONS = (
-    ("Start", ("../README", "install", "tour")),
-    ("Train faster", ("patch", "families", "operators", "pytorch", "language_models", "training")),
+    ("Start", ("All pages <README>", "install", "tour")),
+    (
+        "Train faster",
+        (
+            "patch",
+            "families",
+            "operators",
+            "Autograd, torch.compile, DTensor: what works <pytorch>",
+            "language_models",
+            "training",
+        ),
+    ),
     ("Judge a kernel", ("judge", "ci", "emulator", "mutations")),
     (
         "Learn CUDA and Triton",
@@ -38,6 +49,8 @@ SECTIONS = (
             "lessons",
             *(f"lessons/{n}" for n in lesson.NAMES),
             "exercises",
+            "layouts",
+            "notes",
             "dissect",
             "run",
             "glossary",
@@ -49,6 +62,8 @@ SECTIONS = (
 
 
 def main() -> int:
+    from sphinx.cmd.build import main as sphinx
+
     shutil.rmtree(SOURCE, ignore_errors=True)
     shutil.copytree(ROOT / "docs", SOURCE / "docs")
     shutil.copytree(ROOT / OPS, SOURCE / OPS, ignore=shutil.ignore_patterns("__pycache__"))
@@ -56,8 +71,12 @@ def main() -> int:
         shutil.copy(ROOT / name, SOURCE)
     (SOURCE / "docs" / "api.md").write_text(api(), encoding="utf-8")
     (SOURCE / "docs" / "cli.md").write_text(commands(), encoding="utf-8")
-    index = SOURCE / "docs" / "README.md"
+    index = SOURCE / "README.md"
     index.write_text(index.read_text(encoding="utf-8") + contents(), encoding="utf-8")
+    for page, names in indexed().items():
+        text = (SOURCE / page).read_text(encoding="utf-8")
+        title, rest = text.split("\n", 1)
+        (SOURCE / page).write_text(f"{title}\n\n{entries(names)}\n{rest}", encoding="utf-8")
     chinese()
     for page in SOURCE.rglob("*.md"):
         page.write_text(linked(page.read_text(encoding="utf-8"), page.parent), encoding="utf-8")
@@ -70,8 +89,7 @@ def main() -> int:
         for page in (*(OUT / "docs" / "zh").rglob("*.html"), OUT / "README.zh-CN.html"):
             text = page.read_text(encoding="utf-8")
             page.write_text(text.replace('lang="en"', 'lang="zh-CN"', 1), encoding="utf-8")
-        start = '<meta http-equiv="refresh" content="0; url=docs/README.html">\n'
-        (OUT / "index.html").write_text(f"<!doctype html>\n<title>Kernelwright</title>\n{start}")
+        shutil.copy(OUT / "README.html", OUT / "index.html")
         print(OUT / "index.html")
     return done
 
@@ -103,19 +121,45 @@ def linked(text: str, folder: Path) -> str:
     return LINK.sub(link, text)
 
 
+def indexed() -> dict[str, tuple[str, ...] | list[str]]:
+    """By page, the names that the search finds it by."""
+    pages = {f"docs/{name}.md": names for name, names in aliases.DOCS.items()}
+    return pages | {page(ladder): aliases.names(ladder) for ladder in LADDERS}
+
+
+def page(ladder: str) -> str:
+    return str(OPS / ladder.replace(".", "/") / "README.md")
+
+
+def entries(names: tuple[str, ...] | list[str]) -> str:
+    """Index entries of a page. Those marked with "!" are main entries, which the search lists
+    before pages that merely contain the words."""
+    lines = "\n".join(f"   ! single: {name}" for name in names)
+    return f"```{{eval-rst}}\n.. index::\n{lines}\n```\n"
+
+
 def contents() -> str:
     """The table of contents, which the side bar shows."""
     out = ""
-    listed = {page for _, pages in SECTIONS for page in pages} | {"README"}
-    found = sorted(p.stem for p in (SOURCE / "docs").glob("*.md"))
-    others = [name for name in found if name not in listed]
+    listed = {re.sub(r".*<|>", "", page) for _, pages in SECTIONS for page in pages}
+    every = sorted(p.stem for p in (SOURCE / "docs").glob("*.md"))
+    others = [name for name in every if name not in listed]
     for title, pages in SECTIONS:
-        out += _tree(title, [*pages, *(others if title == "Reference" else ())])
-    folders = sorted((ROOT / OPS).glob("*/**/README.md"))
-    pages = [f"{p.parent.name} <../{p.relative_to(ROOT).with_suffix('')}>" for p in folders]
-    return (
-        out + _tree("Operators", pages) + _tree("Contribute", ("../CONTRIBUTING", "../CHANGELOG"))
-    )
+        names = [*pages, *(others if title == "Reference" else ())]
+        out += _tree(title, [re.sub(r"([^<>]+)(>?)$", r"docs/\1\2", name) for name in names])
+    out += _tree("Operators", operators())
+    return out + _tree("Contribute", ("CONTRIBUTING", "CHANGELOG"))
+
+
+def operators() -> list[str]:
+    """The operators' pages under the names of their functions, and the pages in their folders."""
+    titles = {", ".join(names): page(ladder) for ladder, names in LADDERS.items()}
+    folders = {Path(p).parent for p in titles.values()}
+    for path in sorted((ROOT / OPS).glob("*/*/*/**/README.md")):
+        parent = next(f for f in path.relative_to(ROOT).parents if f in folders)
+        heading = path.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ")
+        titles[f"{parent.name}: {heading}"] = str(path.relative_to(ROOT))
+    return [f"{title} <{titles[title].removesuffix('.md')}>" for title in sorted(titles)]
 
 
 def _tree(title: str, pages: tuple[str, ...] | list[str]) -> str:

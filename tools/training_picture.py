@@ -17,7 +17,7 @@ STYLE = """
 text { fill: var(--ink); font: 20px ui-sans-serif, system-ui, "Segoe UI", Roboto, sans-serif }
 .head { font-weight: 650 } .soft { fill: var(--soft); font-size: 16px }
 .theirs { fill: var(--theirs) }
-.peer { fill: none; stroke: var(--peer); stroke-width: 3 }
+.peer { fill: var(--peer) }
 .ours { fill: var(--ours) }
 """
 KINDS = {UNPATCHED: "theirs", LIGER: "peer", OURS: "ours"}
@@ -33,7 +33,12 @@ def picture(found: Patched) -> str:
     parts = [
         *_panel(28, "Training, thousand tokens/s (more is better)", rates, "{:.1f}"),
         *_panel(172, "Peak memory, GiB (less is better)", memory, "{:.1f}"),
-        _text(0, 318, f"{s['layers']} layers of Llama 3 8B, bf16, one H200", "soft"),
+        _text(
+            0,
+            318,
+            f"{s['layers']} layers of Llama 3 8B, bf16, eager (no torch.compile), one H200",
+            "soft",
+        ),
     ]
     label = "kw.patch beside transformers and Liger: " + ", ".join(
         f"{name} {rates[name]:.1f} thousand tokens/s and {memory[name]:.1f} GiB" for name in ran

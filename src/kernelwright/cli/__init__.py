@@ -13,7 +13,19 @@ import typer
 import kernelwright
 from kernelwright.support.errors import GOOD, STOPPED, USAGE, UserError
 
-from . import extending, learning, lessons, looking, profiling, proving, running, timing, training
+from . import (
+    exporting,
+    extending,
+    layouts,
+    learning,
+    lessons,
+    looking,
+    profiling,
+    proving,
+    running,
+    timing,
+    training,
+)
 
 
 def _unwrapped(doc: str) -> str:
@@ -40,15 +52,15 @@ GROUPS = {
     "Operators": (looking.list_, proving.verify, timing.bench, timing.tune, timing.compare),
     "What a kernel does": (looking.inspect, learning.dissect, learning.debug, profiling.profile),
     "Your own code": (timing.judge, running.run, learning.new, extending.extension),
-    "Learn": (lessons.learn, learning.exercise),
-    "Language models": (training.train, training.generate),
+    "Learn": (lessons.learn, learning.exercise, layouts.layout),
+    "Language models": (training.train, training.generate, exporting.export),
     "This machine and the records": (looking.env, proving.ledger, looking.report),
 }
 # What other tools call our commands.
 SYNONYMS = {
     "autotune": "tune", "benchmark": "bench", "build": "inspect", "check": "verify",
     "diff": "compare", "disassemble": "inspect", "doctor": "env", "examples": "learn",
-    "explain": "list", "export": "extension", "info": "list", "lesson": "learn", "ls": "list",
+    "explain": "list", "info": "list", "lesson": "learn", "ls": "list",
     "ncu": "profile", "sanitize": "verify", "show": "list", "system": "env", "test": "verify",
     "time": "bench", "tutorial": "learn",
 }  # fmt: skip

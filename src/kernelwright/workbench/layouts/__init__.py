@@ -1,0 +1,1 @@
+"""A calculator for layouts, the functions from coordinates to offsets that kernels use."""
