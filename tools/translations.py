@@ -38,11 +38,11 @@ PAGES = {
 HEADER = re.compile(r"<!-- translation of (\S+):((?: [0-9a-f]{8})*) -->\n+")
 NOTICE = "> **本页落后于英文版**，与英文版不一致之处以英文版为准："
 _NOTICE = re.compile(rf"^(?:{re.escape(NOTICE)}.*|{BEHIND})\n+", re.M)
-#: Blocks that are copied: fenced code, generated tables with their marks, the table of model
+#: Blocks that are copied: fenced code, generated tables with their marks, tables of models and
 #: families, and indented code.
 BLOCK = re.compile(
     r"^```[^\n]*\n.*?^```$|^<!-- table:(?P<name>[^\n]*?) -->\n.*?^<!-- /table -->$"
-    r"|^\| (?:family|模型系列) \|[^\n]*(?:\n\|[^\n]*)*"
+    r"|^\| (?:family|模型系列|model|模型) \|[^\n]*(?:\n\|[^\n]*)*"
     r"|(?<=\n\n)(?: {4}[^\n]*\n?(?:\n(?= {4}))?)+|^\{\{block\}\}$",
     re.S | re.M,
 )
@@ -58,6 +58,7 @@ WORDS = {
     "over PyTorch": "相对 PyTorch",
     "over the best peer": "相对最快的对标实现",
     "family": "模型系列",
+    "model": "模型",
     "sum and norm": "求和与 norm",
     "experts": "专家",
     "left": "保持不变",
