@@ -152,7 +152,10 @@ AVOIDED = (
 )
 
 
-@pytest.mark.parametrize("page", [*PAGES, "docs/zh/README.md"])
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, "docs/zh/README.md", *(f"{translations.LESSONS}/{n}.toml" for n in ("zh", "quiz.zh"))],
+)
 def test_terms_are_those_of_the_glossary(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert [word for word in AVOIDED if word in text] == []
