@@ -21,7 +21,7 @@ import kernelwright
 from kernelwright import cli
 from kernelwright.ops import LADDERS
 from kernelwright.workbench.lessons import lesson
-from tools import aliases
+from tools import aliases, translations
 
 ROOT = Path(__file__).resolve().parents[1]
 OPS = Path("src/kernelwright/ops")
@@ -58,6 +58,7 @@ SECTIONS = (
         ),
     ),
     ("Reference", ("api", "commands", "cli", "report")),
+    ("中文", ("zh/README",)),
 )
 
 
@@ -67,7 +68,7 @@ def main() -> int:
     shutil.rmtree(SOURCE, ignore_errors=True)
     shutil.copytree(ROOT / "docs", SOURCE / "docs")
     shutil.copytree(ROOT / OPS, SOURCE / OPS, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+    for name in ("README.md", "README.zh-CN.md", "CONTRIBUTING.md", "CHANGELOG.md"):
         shutil.copy(ROOT / name, SOURCE)
     (SOURCE / "docs" / "api.md").write_text(api(), encoding="utf-8")
     (SOURCE / "docs" / "cli.md").write_text(commands(), encoding="utf-8")
@@ -77,6 +78,7 @@ def main() -> int:
         text = (SOURCE / page).read_text(encoding="utf-8")
         title, rest = text.split("\n", 1)
         (SOURCE / page).write_text(f"{title}\n\n{entries(names)}\n{rest}", encoding="utf-8")
+    chinese()
     for page in SOURCE.rglob("*.md"):
         page.write_text(linked(page.read_text(encoding="utf-8"), page.parent), encoding="utf-8")
     shutil.rmtree(OUT, ignore_errors=True)
@@ -85,9 +87,22 @@ def main() -> int:
          str(SOURCE), str(OUT)]
     )  # fmt: skip
     if done == 0:
+        for page in (*(OUT / "docs" / "zh").rglob("*.html"), OUT / "README.zh-CN.html"):
+            text = page.read_text(encoding="utf-8")
+            page.write_text(text.replace('lang="en"', 'lang="zh-CN"', 1), encoding="utf-8")
         shutil.copy(OUT / "README.html", OUT / "index.html")
         print(OUT / "index.html")
     return done
+
+
+def chinese() -> None:
+    """Adds the links between a page and its translation, and the menu of the Chinese pages."""
+    for page in translations.switches():
+        text = (SOURCE / page).read_text(encoding="utf-8")
+        (SOURCE / page).write_text(translations.switched(page, text), encoding="utf-8")
+    index = SOURCE / "docs" / "zh" / "README.md"
+    text = index.read_text(encoding="utf-8") + translations.contents()
+    index.write_text(text, encoding="utf-8")
 
 
 def linked(text: str, folder: Path) -> str:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernelwright.workbench.lessons import quiz
-from kernelwright.workbench.lessons.lesson import BEHIND
+from kernelwright.workbench.lessons.lesson import BEHIND, NAMES
 
 ROOT = Path(__file__).resolve().parents[1]
 LESSONS = Path("src/kernelwright/workbench/lessons")
@@ -38,11 +38,11 @@ PAGES = {
 HEADER = re.compile(r"<!-- translation of (\S+):((?: [0-9a-f]{8})*) -->\n+")
 NOTICE = "> **本页落后于英文版**，与英文版不一致之处以英文版为准："
 _NOTICE = re.compile(rf"^(?:{re.escape(NOTICE)}.*|{BEHIND})\n+", re.M)
-#: Blocks that are copied: fenced code, generated tables with their marks, the table of model
+#: Blocks that are copied: fenced code, generated tables with their marks, tables of models and
 #: families, and indented code.
 BLOCK = re.compile(
     r"^```[^\n]*\n.*?^```$|^<!-- table:(?P<name>[^\n]*?) -->\n.*?^<!-- /table -->$"
-    r"|^\| (?:family|模型系列) \|[^\n]*(?:\n\|[^\n]*)*"
+    r"|^\| (?:family|模型系列|model|模型) \|[^\n]*(?:\n\|[^\n]*)*"
     r"|(?<=\n\n)(?: {4}[^\n]*\n?(?:\n(?= {4}))?)+|^\{\{block\}\}$",
     re.S | re.M,
 )
@@ -58,6 +58,7 @@ WORDS = {
     "over PyTorch": "相对 PyTorch",
     "over the best peer": "相对最快的对标实现",
     "family": "模型系列",
+    "model": "模型",
     "sum and norm": "求和与 norm",
     "experts": "专家",
     "left": "保持不变",
@@ -228,6 +229,33 @@ def noticed(page: str) -> str:
     head, _, rest = text.partition("\n# ")
     title, _, body = rest.partition("\n")
     return f"{head}\n# {title}\n\n{NOTICE}[English]({source})。\n{body}"
+
+
+def switches() -> dict[str, str]:
+    """By page of the site, the link to the same page in the other language."""
+    pairs = {p: s for p, s in PAGES.items() if not p.startswith("src/")}
+    pairs |= {f"docs/zh/lessons/{n}.md": f"docs/lessons/{n}.md" for n in NAMES}
+    out = {s: _switch("简体中文", s, p) for p, s in pairs.items()}
+    return out | {p: _switch("English", p, s) for p, s in pairs.items()}
+
+
+def _switch(language: str, page: str, other: str) -> str:
+    return f"[{language}]({os.path.relpath(other, Path(page).parent)})"
+
+
+def switched(page: str, text: str) -> str:
+    """A page of the site with the link to the other language under its title."""
+    link = switches().get(page)
+    if link is None or link in text:
+        return text
+    return re.sub(r"^# .*\n", lambda m: f"{m[0]}\n{link}\n", text, count=1, flags=re.M)
+
+
+def contents() -> str:
+    """The table of contents of the Chinese pages, for the site's menu."""
+    names = [os.path.relpath(p, "docs/zh").removesuffix(".md") for p in switches() if "zh" in p]
+    lines = "\n".join(names)
+    return f"\n```{{toctree}}\n:hidden:\n\n{lines}\n```\n"
 
 
 def existing() -> list[str]:

@@ -116,6 +116,23 @@ def test_copied_tables_have_chinese_headings_and_links_from_their_folder(tmp_pat
     assert "| 算子 | 达到上限 |" in text and "[softmax](../../src/kernelwright)" in text
 
 
+def test_the_site_links_a_page_and_its_translation_once():
+    links = translations.switches()
+    assert links["docs/tour.md"] == "[简体中文](zh/tour.md)"
+    assert links["docs/zh/lessons/ptx.md"] == "[English](../../lessons/ptx.md)"
+    text = translations.switched("docs/tour.md", "# A tour\n\nText.\n")
+    assert text == "# A tour\n\n[简体中文](zh/tour.md)\n\nText.\n"
+    assert translations.switched("docs/tour.md", text) == text
+    assert translations.switched("docs/ci.md", text) == text
+    assert all((ROOT / page).exists() for page in links)
+
+
+def test_the_menu_of_the_site_has_every_chinese_page():
+    pages = {str(p.relative_to(ROOT / "docs/zh")) for p in (ROOT / "docs/zh").rglob("*.md")}
+    listed = translations.contents().split("\n\n", 1)[1].splitlines()
+    assert pages - {"README.md"} <= {f"{name}.md" for name in listed}
+
+
 def test_the_glossary_has_every_term():
     english = re.findall(r"^\*\*(.+?)\.\*\*", translations.read("docs/glossary.md"), re.M)
     chinese = translations.read("docs/zh/glossary.md")
@@ -135,7 +152,10 @@ AVOIDED = (
 )
 
 
-@pytest.mark.parametrize("page", [*PAGES, "docs/zh/README.md"])
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, "docs/zh/README.md", *(f"{translations.LESSONS}/{n}.toml" for n in ("zh", "quiz.zh"))],
+)
 def test_terms_are_those_of_the_glossary(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert [word for word in AVOIDED if word in text] == []

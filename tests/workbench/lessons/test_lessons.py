@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from rich.cells import cell_len
 
 from kernelwright import cli, emulator
 from kernelwright.cli.render import lessons as show
@@ -195,6 +196,15 @@ def test_a_block_that_is_not_known_is_an_error(tmp_path):
     ]  # fmt: skip
     with pytest.raises(ValueError, match="no function h"):
         lesson._step(tmp_path, "Title\n{{code a.cu h}}\n")
+
+
+def test_strips_under_chinese_labels_begin_in_one_column():
+    strips = (Strip("行，第 1 次", (1.0,), "半"), Strip("row", (1.0,), "half"))
+    out = Output(None)
+    with out.capture() as found:
+        out.print(show.picture(Picture("P", (), strips), out))
+    rows = [line.partition("█")[0] for line in found.get().splitlines() if "█" in line]
+    assert len({cell_len(row) for row in rows}) == 1 and len(rows) == 2
 
 
 def test_cells_are_drawn_as_high_as_they_are():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Group, RenderableType
 from rich.markdown import Markdown
 from rich.syntax import Syntax
@@ -99,15 +100,19 @@ def _table(found: Table) -> tables.Table:
 
 def picture(found: Picture, out: Output) -> Group:
     """A picture in characters: each cell is one of eight block characters, by its height."""
-    labels = max(len(s.label) for s in found.strips)
-    words = max(len(s.words) for s in found.strips)
+    labels = max(cell_len(s.label) for s in found.strips)
+    words = max(cell_len(s.words) for s in found.strips)
     room = max(16, min(64, min(out.width, WIDEST) - labels - words - 4))
     lines = [Text(found.title, "bold"), *(Text(n, "dim") for n in found.notes)]
     for s in found.strips:
         style = "blue" if s.kind == "load" else "yellow"
         lines.append(
             Text.assemble(
-                s.label.ljust(labels), "  ", (_cells(s, room), style), "  ", (s.words, "dim")
+                set_cell_size(s.label, labels),
+                "  ",
+                (_cells(s, room), style),
+                "  ",
+                (s.words, "dim"),
             )
         )
     return Group(*lines)
