@@ -49,6 +49,7 @@ SECTIONS = (
             "lessons",
             *(f"lessons/{n}" for n in lesson.NAMES),
             "exercises",
+            "inference",
             "layouts",
             "notes",
             "dissect",
