@@ -56,6 +56,7 @@ tables: .venv/ready
 	$(BIN)/python -m tools.movement
 	$(BIN)/python -m tools.lessons
 	$(BIN)/python -m tools.readme_tables
+	$(BIN)/python -m tools.translations --write
 
 .venv/ready: pyproject.toml $(wildcard constraints/*.txt) tools/setup_venv.py
 	$(PYTHON) tools/setup_venv.py

@@ -54,6 +54,7 @@ if not GPU:
         if availability.missing(backend, "cpu") is None:
             toolchain.prepare(backend)
 host.start = lambda: None  # operators are called in C++ where a test says so, not from some time on
+os.environ["LC_ALL"] = "C.UTF-8"  # commands answer in the language of the locale, g++ too
 if os.environ.get("PYTEST_XDIST_WORKER"):
     torch.set_num_threads(1)  # workers and their child processes share the cores
     os.environ |= {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}

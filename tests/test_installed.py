@@ -6,12 +6,14 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 from pathlib import Path
 
 import pytest
 import torch
 
+from kernelwright.cli import app
 from support.paths import ROOT
 
 CASE = "67108864-bf16-list=one"
@@ -106,10 +108,68 @@ def user(tmp_path):
     return run
 
 
+TOOLS = (".py", ".clang-format")  # what the wheel has anyway, and what only developers need
+
+
+def test_package_data_covers_every_file_of_the_source_tree():
+    """A file without a pattern is missing from the wheel, and only its users notice."""
+    tracked = subprocess.run(
+        ["git", "ls-files", "src/kernelwright"], cwd=ROOT, text=True, capture_output=True
+    ).stdout.split()
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"][
+        "package-data"
+    ]
+    covered = {
+        file
+        for package, patterns in data.items()
+        for pattern in patterns
+        for file in (ROOT / "src" / ("" if package == "*" else package.replace(".", "/"))).glob(
+            f"**/{pattern}" if package == "*" else pattern
+        )
+    }
+    sources = [ROOT / file for file in tracked if not file.endswith(TOOLS)]
+    assert not [str(file) for file in sources if file.is_file() and file not in covered]
+
+
+#: A short call of each command, by which it needs its own files; {} is a file of the user's.
+COMMANDS = {
+    "list": ["softmax"],
+    "verify": ["relu.native"],
+    "bench": ["get_total_norm", "--quick", "--case", CASE],
+    "tune": ["--help"],
+    "compare": ["--help"],
+    "inspect": ["gelu.cuda_vec16"],
+    "dissect": ["--help"],
+    "debug": ["--help"],
+    "profile": ["--help"],
+    "judge": ["kernel.py:f", "--as", "relu", "--case", "5x33-f32"],
+    "run": ["--help"],
+    "new": ["square", "--into", "mine"],
+    "extension": ["gelu.cuda_vec16", "-o", "square_extension"],
+    "learn": [],
+    "exercise": [],
+    "train": ["--help"],
+    "generate": ["--help"],
+    "env": ["--no-roofs"],
+    "ledger": [],
+    "report": [],
+}
+
+
 @pytest.mark.long
 def test_what_a_user_gets(user, tmp_path):
     package, home = packages(tmp_path / "venv") / "kernelwright", tmp_path / "home"
     assert (package / "py.typed").is_file()
+    source = ROOT / "src" / "kernelwright"
+    skipped = ("__pycache__", ".egg-info", ".clang-format")
+    assert {str(p.relative_to(source)) for p in source.rglob("*")
+            if p.is_file() and not any(s in str(p) for s in skipped)} <= {
+        str(p.relative_to(package)) for p in package.rglob("*")
+    }  # fmt: skip
+    (home / "kernel.py").write_text("import torch\n\n\ndef f(x):\n    return torch.relu(x)\n")
+    assert set(COMMANDS) == {c.name for c in app.registered_commands}
+    for command, words in COMMANDS.items():
+        user(command, *words)
     before = files(package)
     own = home / ".local/share/kernelwright/records"
 

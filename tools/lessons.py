@@ -1,4 +1,4 @@
-"""Writes the lessons' pages and pictures into docs/lessons, from a run of each.
+"""Writes the lessons' pages and pictures into docs/lessons and docs/zh/lessons, from a run of each.
 
     python -m tools.lessons [NAME ...]
     python -m tools.lessons --check    # exit 1 where a page was made of another source
@@ -12,21 +12,44 @@ import hashlib
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from kernelwright.workbench.lessons import chapters, lesson, run
-from kernelwright.workbench.lessons.lesson import Code, Lesson, Question, Shown, Text
+from kernelwright.workbench.lessons import chapters, language, lesson, run
+from kernelwright.workbench.lessons.language import said
+from kernelwright.workbench.lessons.lesson import (
+    ENGLISH,
+    LANGUAGES,
+    Code,
+    Lesson,
+    Question,
+    Shown,
+    Text,
+)
 from kernelwright.workbench.lessons.run import Run
 from kernelwright.workbench.lessons.tables import RECORD, Table, shown
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "lessons"
+INTRODUCTION = (
+    "runs this lesson and checks your answers. The figures below are the same on every machine; "
+    "where there is a GPU, the command also times the kernels on it. "
+)
 MARK = re.compile(r"<!-- lesson (\w+) of ([0-9a-f]+) -->")
 
 
+def folder(lang: str) -> Path:
+    """The folder of the lessons' pages in a language."""
+    return FOLDER if lang == ENGLISH else ROOT / "docs" / lang / "lessons"
+
+
 def digest(of: Lesson) -> str:
-    """A hash of all files of a lesson."""
-    files = sorted(p for p in of.folder.iterdir() if p.is_file())
+    """A hash of all files from which a lesson's page in its language is made."""
+    texts = "" if of.lang == ENGLISH else f".{of.lang}"
+    other = [f"lesson.{x}.md" for x in LANGUAGES if f".{x}" != texts]
+    files = sorted(p for p in of.folder.iterdir() if p.is_file() and p.name not in other)
+    if of.lang != ENGLISH:
+        files.append(lesson.FOLDER / f"{of.lang}.toml")
     text = b"".join(p.name.encode() + b"\0" + p.read_bytes() for p in files)
     return hashlib.sha256(text).hexdigest()[:16]
 
@@ -35,42 +58,45 @@ def page(done: Run) -> str:
     """A lesson as a page of the site."""
     of = done.lesson
     parts = [
-        f"# Lesson {of.number}. {of.title}",
+        f"# {said(f'Lesson {of.number}.', of.lang)} {of.title}",
         f"<!-- lesson {of.name} of {digest(of)} -->",
+        *([f"> {said(language.BEHIND, of.lang)}"] if of.is_behind else []),
         of.summary,
-        "`kernelwright learn "
-        f"{of.name}` runs this lesson and checks your answers. The figures below are the same on "
-        "every machine; where there is a GPU, the command also times the kernels on it. "
-        "[All lessons](../lessons.md)",
+        f"`kernelwright learn {of.name}{'' if of.lang == ENGLISH else f' --lang {of.lang}'}` "
+        + said(INTRODUCTION, of.lang)
+        + f"[{said('All lessons', of.lang)}](../lessons.md)",
     ]
     for step in of.steps:
         parts.append(f"## {step.title}")
         parts += [_part(part, done) for part in step.parts]
-    parts.append("## Questions")
+    parts.append(f"## {LANGUAGES[of.lang]}")
     parts += [_question(i, q, done) for i, q in enumerate(of.questions, 1)]
     return "\n\n".join(parts) + "\n"
 
 
 def _part(part: Text | Code | Shown, done: Run) -> str:
+    of = done.lesson
     if isinstance(part, Text):
-        return run.filled(part, done.measured)
+        return run.filled(part, done.measured, of.lang)
     if isinstance(part, Code):
         return f"```{'cpp' if part.language == 'cuda' else part.language}\n{part.code}\n```"
     if part.table is None:
-        name, title = done.lesson.name, done.measured.picture.title
-        return f"![{title}]({name}.svg)"
-    return table(done.measured.table(part.table))
+        return f"![{said(done.measured.picture.title, of.lang)}]({of.name}.svg)"
+    return table(done.measured.table(part.table), of.lang)
 
 
-def table(found: Table) -> str:
+def table(found: Table, lang: str = ENGLISH) -> str:
     """A table in Markdown under its title."""
-    rows = ["| " + " | ".join(found.columns) + " |"]
+    marked = found.source == RECORD
     sides = [":" * found.is_figures(i) for i in range(len(found.columns))]
+    found = language.table(found, lang)
+    rows = ["| " + " | ".join(found.columns) + " |"]
     rows.append("| " + " | ".join(f"---{side}" for side in sides) + " |")
     for row in found.rows:
         rows.append("| " + " | ".join(_cell(shown(c)) for c in row) + " |")
-    mark = f"**{found.source}**" if found.source == RECORD else found.source
-    return f"{found.title} ({mark}):\n\n" + "\n".join(rows)
+    mark = f"**{found.source}**" if marked else found.source
+    end = f" ({mark}):" if lang == ENGLISH else f"（{mark}）："
+    return f"{found.title}{end}\n\n" + "\n".join(rows)
 
 
 def _cell(text: str) -> str:
@@ -78,38 +104,44 @@ def _cell(text: str) -> str:
 
 
 def _question(number: int, q: Question, done: Run) -> str:
-    choices = f" ({', '.join(q.choices)})" if q.choices else ""
-    answer = shown(run.answer(q, done.measured))
+    lang = done.lesson.lang
+    answer = shown(language.cell(run.answer(q, done.measured), lang))
+    if lang == ENGLISH:
+        choices, text = f" ({', '.join(q.choices)})", f"{answer}. {q.why}"
+    else:
+        choices, text = f"（{'、'.join(q.choices)}）", f"{answer}。{q.why}"
     return (
-        f"{number}. {q.question}{choices}\n\n"
-        f"<details><summary>Answer</summary>\n\n{answer}. {q.why}\n\n</details>"
+        f"{number}. {q.question}{choices if q.choices else ''}\n\n"
+        f"<details><summary>{said('Answer', lang)}</summary>\n\n{text}\n\n</details>"
     )
 
 
 def write(name: str) -> None:
-    """Run a lesson and write its page and picture."""
+    """Run a lesson and write its pages and pictures."""
     done = run.run(lesson.read(name), timed=False)
-    FOLDER.mkdir(exist_ok=True)
-    (FOLDER / f"{name}.md").write_text(page(done), encoding="utf-8")
-    drawing = run.drawn(done.lesson, done.measured.picture)
-    (FOLDER / f"{name}.svg").write_text(drawing, encoding="utf-8")
+    for lang in LANGUAGES:
+        of = replace(done, lesson=lesson.read(name, lang))
+        folder(lang).mkdir(parents=True, exist_ok=True)
+        (folder(lang) / f"{name}.md").write_text(page(of), encoding="utf-8")
+        drawing = run.drawn(of.lesson, done.measured.picture)
+        (folder(lang) / f"{name}.svg").write_text(drawing, encoding="utf-8")
 
 
-def stale() -> list[str]:
+def stale(lang: str = ENGLISH) -> list[str]:
     """Lessons whose page is missing or was made of other files."""
     found: list[str] = []
     for name in lesson.NAMES:
-        path = FOLDER / f"{name}.md"
+        path = folder(lang) / f"{name}.md"
         mark = MARK.search(path.read_text(encoding="utf-8")) if path.exists() else None
-        if mark is None or mark.groups() != (name, digest(lesson.read(name))):
+        if mark is None or mark.groups() != (name, digest(lesson.read(name, lang))):
             found.append(name)
     return found
 
 
-def contents() -> str:
+def contents(lang: str = ENGLISH) -> str:
     """docs/lessons.md: the lessons, and what they and the exercises correspond to."""
-    text = (FOLDER.parent / "lessons.md").read_text(encoding="utf-8")
-    for name, made in (("lessons", listing()), ("chapters", chapters.markdown())):
+    text = (folder(lang).parent / "lessons.md").read_text(encoding="utf-8")
+    for name, made in (("lessons", listing(lang)), ("chapters", chapters.markdown(lang))):
         text = re.sub(
             rf"<!-- {name} -->\n.*?<!-- /{name} -->",
             lambda _, n=name, m=made: f"<!-- {n} -->\n{m}\n<!-- /{n} -->",
@@ -119,26 +151,27 @@ def contents() -> str:
     return text
 
 
-def listing() -> str:
-    rows = ["| | lesson | |", "| ---: | --- | --- |"]
+def listing(lang: str = ENGLISH) -> str:
+    rows = [f"| | {said('lesson', lang)} | |", "| ---: | --- | --- |"]
     for name in lesson.NAMES:
-        of = lesson.read(name)
+        of = lesson.read(name, lang)
         rows.append(f"| {of.number} | [{of.title}](lessons/{name}.md) | {of.summary} |")
     return "\n".join(rows)
 
 
 def main(arguments: list[str]) -> None:
     if arguments == ["--check"]:
-        found = stale()
-        for name in found:
-            print(f"docs/lessons/{name}.md: made of other files")
+        found = [(folder(x) / f"{n}.md").relative_to(ROOT) for x in LANGUAGES for n in stale(x)]
+        for path in found:
+            print(f"{path}: made of other files")
         if found:
             sys.exit("python -m tools.lessons writes them")
         return
     for name in arguments or lesson.NAMES:
         write(lesson.named(name).name)
         print(f"docs/lessons/{name}.md", flush=True)
-    (FOLDER.parent / "lessons.md").write_text(contents(), encoding="utf-8")
+    for lang in LANGUAGES:
+        (folder(lang).parent / "lessons.md").write_text(contents(lang), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 #: Public names besides the operators, and their modules.
 _OTHERS = {
     "explain": f"{__name__}.ops.introspect",
+    "is_patched": f"{__name__}.integrations.transformers",
     "patch": f"{__name__}.integrations.transformers",
     "register_attention": f"{__name__}.integrations.transformers.attention",
     "tune": f"{__name__}.workbench.bench.tune_model",

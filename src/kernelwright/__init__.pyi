@@ -2,6 +2,7 @@
 
 from . import nn as nn
 from . import optim as optim
+from .integrations.transformers import is_patched as is_patched
 from .integrations.transformers import patch as patch
 from .integrations.transformers import unpatch as unpatch
 from .integrations.transformers.attention import register_attention as register_attention

@@ -45,10 +45,15 @@ def test_operators_that_fuse_others_count_what_that_saves(folder):
     assert "<!-- table:fusion " in text
 
 
+#: Public functions that are not operators.
+OF_THE_PACKAGE = ("explain", "is_patched", "patch", "register_attention", "tune", "unpatch", "use",
+                  "warmup")  # fmt: skip
+
+
 @pytest.mark.parametrize("name", kernelwright.__all__)
 def test_a_public_docstring_says_where_it_comes_from_and_what_it_takes(name):
     text = inspect.getdoc(getattr(kernelwright, name))
     assert "Raises:" in text or name in ("clip_grads_with_norm_", "warmup")
-    if name not in ("explain", "patch", "register_attention", "tune", "unpatch", "use", "warmup"):
+    if name not in OF_THE_PACKAGE:
         assert "Args:" in text
         assert re.search(r"\b[Aa]s\s+torch\.|Source: ", text)

@@ -89,6 +89,11 @@ def test_what_gets_loops(code):
         ("for (; n; --n) if (x[threadIdx.x]) __syncwarp();", "behind others"),
         ("n = __match_all_sync(~0u, n, x); __syncwarp();", "it uses __match_all_sync"),
         ("volatile int *p = x; while (*p) {} __syncthreads();", "waits for a volatile"),
+        ("while (*(volatile int *)x) {} __syncthreads();", "a cast to volatile"),
+        ("((volatile int *)x)[0] += s[1]; __syncthreads();", "a cast to volatile"),
+        ("volatile int *p = x; p[0]++; __syncthreads();", "a write to volatile memory in a form"),
+        ("volatile int *p = x; *(p + 1) = 0; __syncthreads();", "a write to volatile memory in a"),
+        ("volatile int *p = x; first(*p, p); __syncthreads();", "a pointer to volatile that goes"),
         ("while (atomicAdd(x, 0) < 3) {} __syncthreads();", "repeats an atomic"),
         ("while (atomicCAS(x, 0, 1)) {} __syncthreads();", "it uses atomicCAS"),
         ("int &r = s[n]; __syncthreads(); r = 1;", "the reference r"),
@@ -125,6 +130,24 @@ def test_functions_are_followed():
         "c": None,
         "d": "early returns early",
         "e": "an operation of a warp in a part of an expression",
+    }
+
+
+def test_names_that_hide_volatile():
+    text = """
+    typedef volatile int hidden;
+    struct S { volatile int v[4]; };
+    __device__ volatile int flag;
+    __global__ void a(hidden *x) { __syncthreads(); x[0] = 1; }
+    __global__ void b(S *s) { __syncthreads(); s->v[0] += s->v[1]; }
+    __global__ void c(int *x) { while (flag == 0) {} __syncthreads(); }
+    __global__ void d(int *x) { __shared__ volatile int v[4]; v[0] += v[1]; x[0] = v[0]; }
+    """
+    assert why(text) == {
+        "a": "hidden is volatile",
+        "b": "a write to volatile memory in a form that is not understood",
+        "c": "a loop waits for a volatile value",
+        "d": None,
     }
 
 
@@ -168,7 +191,7 @@ def test_warps_have_the_same_results(tmp_path):
     assert by_loops == by_fibers
     counts = [line.split() for line in blocks.splitlines()]
     assert all(int(n) == (0 if name.startswith("fibers_") else 3) for name, n in counts)
-    assert len(counts) == 30
+    assert len(counts) == 33
 
 
 @runs

@@ -13,7 +13,7 @@ import pytest
 from kernelwright import emulator
 from kernelwright.emulator import program
 from kernelwright.emulator.checks import CHECKS
-from kernelwright.emulator.program import build, errors, project, sources
+from kernelwright.emulator.program import build, errors, lockstep, project, sources
 from kernelwright.emulator.program.acts import acts
 from kernelwright.emulator.program.loops.facts import Facts, together
 from kernelwright.emulator.program.rewrite import kernels_of, rewritten
@@ -103,6 +103,38 @@ def test_alignment_stands_first(text, made):
     assert one_line(text) == made
 
 
+VOLATILE = """
+typedef volatile int Hidden;
+#define SET(s, x) s[t] = x
+struct S { Hidden v[2]; volatile float w; };
+__device__ volatile int g[2], *p;
+__global__ void k(S *x, float *y, Hidden *z, int n = 3) {
+  int a[2] = {1, 2}, b = y[0], *c = a;
+  x->v[1] += g[0] + (*p)++, x->w = 1;
+  if (n) *p++ = z[1]; else *(volatile float *)y = b;
+  for (int i = 0; i < n; ++i) y[i] <<= z[i] == 2 ? 3 : 4;
+  float *d = (float *)malloc(4), e[] = {0, 1}; ++g[1];
+  asm volatile("x %0;" : "=r"(a[0]));
+}
+"""
+
+
+def test_accesses_to_volatile_memory_are_marked():
+    words = lockstep.words_of([VOLATILE])
+    assert words - set(lockstep.VOLATILE) == {"Hidden"}
+    names = lockstep.declared(tokens(VOLATILE), words)
+    assert names >= {"v", "w", "g", "p", "z"}
+    assert lockstep.declared_outside(tokens(VOLATILE), words) == ({"g", "p"}, {"v", "w"})
+    made = rewritten(VOLATILE, {}, None, names)
+    places = re.findall(r"KwLockstep\(((?:[^()]|\([^()]*\))*)\)", made)
+    assert places == ["s[t]", "x->v[1]", "(*p)", "x->w", "*KwLockstep(p)++", "*(volatile float *)y",
+                      "y[i]", "g[1]"]  # fmt: skip
+    read = set(re.findall(r"KwRead\(([^()]*)\)", made))
+    assert read - {"n"} == {"g[0]", "z[1]", "z[i]"}
+    assert "#define SET(s, x) KwLockstep(s[t]) = (KwBeforeWrite(s[t]), x)\n" in made
+    assert not lockstep.words_of(['asm volatile("x;");\n#define NOP asm volatile("")\n'])
+
+
 def test_the_size_of_a_tile_is_unsigned():
     made = one_line(
         "template <typename T, int N> T f(thread_block_tile<N> a, thread_block_tile<N> b);"
@@ -143,6 +175,7 @@ def run(name, *arguments, **how):
         pytest.param("cub_side.cu", (), marks=pytest.mark.long),  # runs under the checks too
         ("libraries.cu", ()),
         ("older.cu", ()),
+        pytest.param("volatile_forms.cu", (), marks=pytest.mark.long),
     ],
 )
 def test_constructs(name, arguments):

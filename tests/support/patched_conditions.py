@@ -836,7 +836,7 @@ def quietly(model):
     """`kw.patch`, which tries replacements in float32."""
     active = torch._C._len_torch_function_stack() > 0
     outside = torch.overrides._pop_mode_temporarily() if active else contextlib.nullcontext()
-    with contextlib.redirect_stdout(io.StringIO()), outside:
+    with outside:
         report = kw.patch(model)
     left = [x.module for x in report.lines if not x.by and x.module != "GPT2Attention"]
     adapters = any(parametrize.is_parametrized(m) or isinstance(m, LoRA) for m in model.modules())

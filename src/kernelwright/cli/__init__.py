@@ -14,6 +14,7 @@ import kernelwright
 from kernelwright.support.errors import GOOD, STOPPED, USAGE, UserError
 
 from . import (
+    exporting,
     extending,
     layouts,
     learning,
@@ -52,14 +53,14 @@ GROUPS = {
     "What a kernel does": (looking.inspect, learning.dissect, learning.debug, profiling.profile),
     "Your own code": (timing.judge, running.run, learning.new, extending.extension),
     "Learn": (lessons.learn, learning.exercise, layouts.layout),
-    "Language models": (training.train, training.generate),
+    "Language models": (training.train, training.generate, exporting.export),
     "This machine and the records": (looking.env, proving.ledger, looking.report),
 }
 # What other tools call our commands.
 SYNONYMS = {
     "autotune": "tune", "benchmark": "bench", "build": "inspect", "check": "verify",
     "diff": "compare", "disassemble": "inspect", "doctor": "env", "examples": "learn",
-    "explain": "list", "export": "extension", "info": "list", "lesson": "learn", "ls": "list",
+    "explain": "list", "info": "list", "lesson": "learn", "ls": "list",
     "ncu": "profile", "sanitize": "verify", "show": "list", "system": "env", "test": "verify",
     "time": "bench", "tutorial": "learn",
 }  # fmt: skip

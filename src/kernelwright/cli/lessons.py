@@ -36,6 +36,14 @@ def learn(
     quiz: Annotated[
         bool, typer.Option("--quiz", help="Answer 60 questions, read from standard input.")
     ] = False,
+    lang: Annotated[
+        str | None,
+        typer.Option(
+            metavar="en|zh",
+            help="English or Chinese (default: by the locale; JSON is in English).",
+            show_default=False,
+        ),
+    ] = None,
     wide: Wide = False,
     as_json: Json = False,
 ) -> int:
@@ -54,6 +62,7 @@ def learn(
       kernelwright learn 3 --answer 12 --answer 5
       kernelwright learn 3 --picture sectors.svg
       kernelwright learn --quiz
+      kernelwright learn global_memory --lang zh
       kernelwright learn --quiz --json | jq '.[].question'
     """
     if quiz and (name is not None or answer or picture):
@@ -61,20 +70,24 @@ def learn(
     if name is None and (answer or picture):
         raise UsageError("LESSON: name the lesson (see kernelwright learn)")
     with printing(as_json, wide) as out:
-        if quiz:
-            return _quiz(out, as_json)
+        from kernelwright.workbench.lessons import language
         from kernelwright.workbench.lessons import lesson as module
 
+        # what a script reads does not depend on the locale
+        lang = language.chosen(lang or (module.ENGLISH if as_json else None))
+        if quiz:
+            return _quiz(out, as_json, lang)
+
         if name is None:
-            found = [module.read(n) for n in module.NAMES]
+            found = [module.read(n, lang) for n in module.NAMES]
             if as_json:
                 out.emit([{"lesson": x.name, "title": x.title} for x in found])
             else:
                 from .render import lessons as show
 
-                out.print(show.listing(found))
+                out.print(show.listing(found, lang))
             return GOOD
-        of = module.named(name)
+        of = module.named(name, lang)
         if len(answer or ()) > len(of.questions):
             from kernelwright.support.words import counted
 
@@ -85,6 +98,7 @@ def learn(
 def _lesson(out: Output, of: Any, answers: list[str], picture: Path | None, as_json: bool) -> int:
     with waiting(f"running lesson {of.name}", out):
         from kernelwright.workbench.lessons import run as module
+        from kernelwright.workbench.lessons.language import cell, said
         from kernelwright.workbench.lessons.tables import shown
 
         from .render import lessons as show
@@ -102,15 +116,15 @@ def _lesson(out: Output, of: Any, answers: list[str], picture: Path | None, as_j
     checked: list[bool] = []
     for i, q in enumerate(of.questions):
         if not as_json:
-            out.print("", show.question(i + 1, q), sep="\n")
-        given = _answer(out, "your answer: ") if asks else None
+            out.print("", show.question(i + 1, q, of.lang), sep="\n")
+        given = _answer(out, said("your answer: ", of.lang)) if asks else None
         asks = given is not None
         answers += [given] if given is not None else []
         if i < len(answers):
             checked.append(module.right(answers[i], q, done.measured))
             if not as_json:
-                right = shown(module.answer(q, done.measured))
-                out.print(show.answered(q, checked[-1], right))
+                right = shown(cell(module.answer(q, done.measured), of.lang))
+                out.print(show.answered(q, checked[-1], right, of.lang))
     if as_json:
         out.emit(show.document(done, checked))
     elif len(checked) < len(of.questions):
@@ -126,25 +140,26 @@ def _answer(out: Output, prompt: str) -> str | None:
         return None
 
 
-def _quiz(out: Output, as_json: bool) -> int:
+def _quiz(out: Output, as_json: bool, lang: str) -> int:
     from kernelwright.workbench.lessons import quiz as module
+    from kernelwright.workbench.lessons.language import said
 
     from .render import lessons as show
 
-    items = module.items()
+    items = module.items(lang)
     if as_json:
         out.emit(items)
         return GOOD
     right, missed = 0, list[module.Item]()
     for i, of in enumerate(items, 1):
-        out.print("", show.item(i, len(items), of), sep="\n")
-        given = _answer(out, "your answer: " if sys.stdin.isatty() else "")
+        out.print("", show.item(i, len(items), of, lang), sep="\n")
+        given = _answer(out, said("your answer: ", lang) if sys.stdin.isatty() else "")
         if given is None:
             break
         if module.right(given, of):
             right += 1
         else:
             missed.append(of)
-        out.print(show.item_answered(of, module.right(given, of)))
-    out.print("", show.score(right, right + len(missed), missed), sep="\n")
+        out.print(show.item_answered(of, module.right(given, of), lang))
+    out.print("", show.score(right, right + len(missed), missed, lang), sep="\n")
     return WRONG if missed else GOOD

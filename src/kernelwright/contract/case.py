@@ -15,6 +15,9 @@ SHORT = {
     torch.int64: "i64",
     torch.int32: "i32",
     torch.bool: "b8",
+    torch.int16: "i16",
+    torch.int8: "i8",
+    torch.uint8: "u8",
 }
 
 #: Memory layouts of a case's tensors. `contract/inputs.py` makes each of them.
@@ -59,7 +62,7 @@ class Case:
     @property
     def id(self) -> str:
         """The name of this case for --case, in records and in test ids."""
-        parts = ["x".join(map(str, self.shape)) or "scalar", SHORT[self.dtype]]
+        parts = ["x".join(map(str, self.shape)) or "scalar", short(self.dtype)]
         parts += [f"{k}={_show(v)}" for k, v in self.params]
         parts += [p for p in (self.layout, self.values) if p not in ("contiguous", "normal")]
         return "-".join(parts)
@@ -78,6 +81,11 @@ class Case:
 def case(shape, dtype, *, layout="contiguous", values="normal", use="verify", label="", **params):
     """A Case with its operator arguments given as keywords."""
     return Case(tuple(shape), dtype, tuple(sorted(params.items())), layout, values, use, label)
+
+
+def short(dtype: torch.dtype) -> str:
+    """The name of a dtype in ids; the less usual ones have PyTorch's name."""
+    return SHORT.get(dtype) or str(dtype).removeprefix("torch.")
 
 
 def _show(v: Any) -> str:

@@ -134,12 +134,29 @@ bool try_meet(Running &b, unsigned number, unsigned mask, Wait kind) {
   return true;
 }
 
+// The first line at which lanes of a warp wait to access volatile memory; or 0.
+unsigned earliest(const Running &b, unsigned number) {
+  unsigned line = 0;
+  for (unsigned left = b.warps[number].waiting; left; left &= left - 1) {
+    const Thread &t = b.threads[number * 32 + __builtin_ctz(left)];
+    if (t.wait == kActivemask && t.source && (!line || t.source < line)) line = t.source;
+  }
+  return line;
+}
+
 // No thread can run: lanes that wait in __activemask at the same place get each other's bits, warp
 // by warp and place by place. No GPU's scheduler could bring more of them together.
+// Lanes that access volatile memory say their line as `source`: those of earlier lines continue
+// first, so that the lanes of a branch reach its end before the others leave it behind. As they may
+// wait for the others, all continue once in a while.
 bool settle_activemasks(Running &b) {
   bool any = false;
-  for (unsigned number = 0; number < (b.count + 31) / 32; ++number)
-    for (unsigned left = b.warps[number].waiting; left;) {
+  constexpr unsigned kTurns = 4096;
+  for (unsigned number = 0; number < (b.count + 31) / 32; ++number) {
+    Warp &warp = b.warps[number];
+    const unsigned line = warp.waiting ? earliest(b, number) : 0;
+    const bool all = line && ++warp.turns % kTurns == 0;
+    for (unsigned left = warp.waiting; left;) {
       const unsigned first = __builtin_ctz(left);
       const Thread *t = b.threads + number * 32;
       unsigned same = 0;
@@ -148,8 +165,10 @@ bool settle_activemasks(Running &b) {
         if (t[i].wait == t[first].wait && t[i].where == t[first].where) same |= 1u << i;
       }
       left &= ~same;
-      if (t[first].wait == kActivemask) meet(b, number, same, kActivemask), any = true;
+      const bool late = t[first].source > line && !all;
+      if (t[first].wait == kActivemask && !late) meet(b, number, same, kActivemask), any = true;
     }
+  }
   return any;
 }
 bool settle_activemasks(Worker &w) {

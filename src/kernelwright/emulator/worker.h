@@ -39,6 +39,7 @@ struct Shared {
 
 struct Warp {
   unsigned live, waiting;  // lanes
+  unsigned turns;          // of lanes that continued before lanes of later lines
 };
 
 // The present phase of an mbarrier: it ends when all arrivals and all bytes have come.

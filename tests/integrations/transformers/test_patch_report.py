@@ -2,6 +2,7 @@
 
 import copy
 import io
+import logging
 import pickle
 import subprocess
 import sys
@@ -28,9 +29,12 @@ pytestmark = pytest.mark.usefixtures("few_threads")
 
 
 @families
-def test_the_report_names_what_is_replaced(family, capsys):
-    report = kw.patch(make(family))
-    assert capsys.readouterr().out == f"{report}\n"
+def test_the_report_names_what_is_replaced(family, caplog):
+    caplog.set_level(logging.INFO, "kernelwright")
+    model = make(family)
+    report = kw.patch(model)
+    ours = [r.getMessage() for r in caplog.records if r.name == "kernelwright.patch"]
+    assert ours == [str(report)]
     parts = {line.what for line in report.replaced}
     assert parts >= {"norm", "MLP", "residual", "loss"}
     assert ("rope" in parts) == (family != "GPT-2")
@@ -45,6 +49,59 @@ def test_every_norm_layer_and_mlp_is_replaced():
         ("Gemma3ForCausalLM", 1), ("Gemma3DecoderLayer", 2), ("Gemma3Attention", 2),
         ("Gemma3MLP", 2), ("Gemma3RMSNorm", 13),
     }  # fmt: skip
+
+
+@pytest.mark.cover
+@pytest.mark.parametrize("family", ["DeepSeek V3", *FAMILIES])
+def test_a_rope_that_is_reported_is_called(family, monkeypatch):
+    """DeepSeek's attentions have two functions, and the config chooses one."""
+    calls, rope = [], kw.rope
+    monkeypatch.setattr(kw, "rope", lambda *args, **more: calls.append(1) or rope(*args, **more))
+    model = make(family)
+    report = kw.patch(model)
+    calls.clear()
+    step(model)
+    assert bool(calls) == any(line.what == "rope" for line in report.replaced)
+
+
+@pytest.mark.parametrize("part", ["norm", "residual", "rope", "MLP", "loss"])
+def test_a_part_is_left_on_request(part):
+    model = make()
+    want = step(model)
+    report = kw.patch(model, **{part.lower(): False})
+    assert part not in {line.what for line in report.replaced}
+    assert f"{part.lower()}=False" in {line.why for line in report.lines}
+    assert {"norm", "residual", "rope", "MLP", "loss"} - {part} == {
+        line.what for line in report.replaced
+    }
+    torch.testing.assert_close(step(model)["loss"], want["loss"])
+    assert part in {line.what for line in kw.patch(model).replaced}
+
+
+def test_is_patched():
+    model = make()
+    assert not kw.is_patched(model)
+    kw.patch(model, norm=False, residual=False, mlp=False, loss=False)
+    assert kw.is_patched(model)
+    kw.unpatch(model)
+    assert not kw.is_patched(model)
+    with pytest.raises(TypeError, match="model: is a Linear"):
+        kw.is_patched(nn.Linear(2, 2))
+
+
+def test_the_report_without_logging_and_silenced(monkeypatch, capsys):
+    """It goes to stderr if the program has not configured logging, unless it silences us."""
+    ours = logging.getLogger("kernelwright")
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setattr(ours, "handlers", [])
+    try:
+        report = kw.patch(make())
+        assert capsys.readouterr().err == f"{report}\n"
+        ours.setLevel(logging.WARNING)
+        kw.patch(make())
+        assert capsys.readouterr() == ("", "")
+    finally:
+        ours.setLevel(logging.NOTSET)
 
 
 def test_the_table_of_families_in_the_docs():

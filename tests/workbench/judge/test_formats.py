@@ -1,6 +1,7 @@
 """Problems and solutions in the formats of other collections."""
 
 import pytest
+import torch
 
 from kernelwright.support.errors import UsageError
 from kernelwright.toolchain.compiled import Compiled, hidden_parameters, struct_sizes
@@ -8,10 +9,13 @@ from kernelwright.workbench.judge.formats import tests_of as read
 from kernelwright.workbench.judge.judge import judge
 from kernelwright.workbench.judge.judging import CannotJudge
 from kernelwright.workbench.judge.launch_file import LaunchFile, shapes_of
+from kernelwright.workbench.judge.meter import Meter, TooLarge
+from kernelwright.workbench.judge.on_cpu import on_cpu
 from kernelwright.workbench.judge.sandbox.loading import NoFunction, declaration_of
 from kernelwright.workbench.judge.spec import subject_of
 from support.judging import FOLDER, GPU, only_native
 
+GENERATOR = torch.Generator
 BENCH, MODE = FOLDER / "kernelbench.py", FOLDER / "gpu_mode"
 
 
@@ -49,6 +53,76 @@ def test_a_submission_to_gpu_mode(box):
     assert right.outcome == "right", right.smallest
     wrong = judge(f"{MODE / 'submission.py'}:forgetful_kernel", MODE, box=box, describe=False)
     assert (wrong.outcome, wrong.smallest.check) == ("wrong", "value")
+
+
+CHECKED = FOLDER / "gpu_mode_checked"
+
+
+@pytest.mark.parametrize("kernel", ["sums", "sums_in_new_memory", "sums_in_half"])
+def test_a_problems_own_check_and_tolerance_decide(kernel, box):
+    found = judge(f"{CHECKED / 'submission.py'}:{kernel}", CHECKED, box=box, describe=False)
+    assert (found.outcome, found.operator) == ("right", "gpu_mode_checked"), found.smallest
+    assert [o.case for o in found.passed] == ["1000-u8", "1500-u8"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "why"),
+    [
+        ("nothing", "256 elements differ (x1 is uninitialized before the call: NaN here)"),
+        ("sums_of_bfloat16", "elements differ"),
+        ("too_few", "1 results, should be 0"),
+    ],
+)
+def test_wrong_solutions_of_a_problem_with_a_check(kernel, why, box):
+    found = judge(f"{CHECKED / 'submission.py'}:{kernel}", CHECKED, box=box, describe=False)
+    assert found.outcome == "wrong" and why in found.smallest.why, found.smallest
+
+
+def test_modules_imported_meanwhile_may_annotate_with_generators():
+    """As those that torch imports while a reference runs."""
+    with on_cpu("cpu"):
+        assert torch.Generator | None and isinstance(torch.default_generator, torch.Generator)
+        assert isinstance(torch.Generator(device="cuda"), torch.Generator)
+        assert {torch.Generator: 1}[GENERATOR] == 1
+
+
+def test_a_call_that_is_too_large_is_not_made():
+    with pytest.raises(TooLarge), Meter(1 << 20, 1 << 40):
+        torch.empty(1 << 50)
+    with Meter(1 << 20, 1 << 40) as meter:
+        torch.ones(64, 64) @ torch.ones(64, 64).t()
+    assert (meter.bytes, meter.operations) == (3 * 64 * 64 * 4, 2 * 64**3 + 2 * 64**2)
+
+
+@pytest.mark.long
+def test_a_triton_kernel_under_torch_compile(box, tmp_path):
+    spec = tmp_path / "twice.py"
+    spec.write_text("def reference(x):\n    return 2 * x\n")
+    cases = ["5x33-f32", "4x1000-f32"]
+    target = f"{FOLDER / 'compiled_triton.py'}:twice"
+    found = judge(target, spec, cases=cases, box=box, describe=False)
+    assert found.outcome == "right", found.smallest or found.shortage
+
+
+@pytest.mark.long
+@pytest.mark.skipif(GPU, reason="no machine without a GPU on this machine")
+def test_sizes_of_a_kernelbench_problem_are_reduced(tmp_path, box):
+    (tmp_path / "large.py").write_text(
+        "import torch\nN = 1 << 20\nshape = (4096, 3)\nFEATURES = 64\n"
+        "class Model(torch.nn.Module):\n"
+        "    def __init__(self, features):\n"
+        "        super().__init__()\n        self.linear = torch.nn.Linear(features, 2)\n"
+        "    def forward(self, a, b):\n        return self.linear(a.sum(1)) + b.sum()\n"
+        "class Other(Model):\n    def forward(self, a, b):\n        return self.linear(a.sum(1))\n"
+        "def get_inputs():\n    return [torch.rand(N, *shape, FEATURES)[:, :, 0], torch.rand(N)]\n"
+        "def get_init_inputs():\n    return [FEATURES]\n"
+    )
+    problem = tmp_path / "large.py"
+    right = judge(f"{problem}:Model", problem, box=box, describe=False)
+    assert right.outcome == "right", right.smallest or right.shortage
+    (words,) = (w for w in right.left_out if "judged with" in w)
+    assert "N=" in words and "in place of 1048576" in words and "FEATURES" not in words
+    assert judge(f"{problem}:Other", problem, box=box, describe=False).outcome == "wrong"
 
 
 def test_the_shapes_that_a_launch_file_declares(box):

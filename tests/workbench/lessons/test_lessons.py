@@ -3,13 +3,14 @@ answers are distinguished from right ones."""
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from kernelwright import cli, emulator
 from kernelwright.cli.render import lessons as show
 from kernelwright.cli.render.terminal import Output
-from kernelwright.workbench.lessons import chapters, lesson, run
+from kernelwright.workbench.lessons import chapters, language, lesson, run
 from kernelwright.workbench.lessons.lesson import Code, Question, Shown, Text
 from kernelwright.workbench.lessons.tables import EMULATOR, Measured, Picture, Table
 from kernelwright.workbench.report.strips import Strip
@@ -32,21 +33,37 @@ def call(capfd, *arguments):
     return stopped.value.code, out, err
 
 
-def test_pages_are_of_the_current_lessons():
-    assert pages.stale() == []
-    assert pages.contents() == (ROOT / "docs" / "lessons.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("lang", lesson.LANGUAGES)
+def test_pages_are_of_the_current_lessons(lang):
+    assert pages.stale(lang) == []
+    contents = pages.folder(lang).parent / "lessons.md"
+    assert pages.contents(lang) == contents.read_text(encoding="utf-8")
 
 
 @emulated
 @pytest.mark.parametrize("name", RUN)
 def test_a_page_has_the_output_of_a_run(name):
     done = run.run(lesson.read(name), timed=False)
-    found = (pages.FOLDER / f"{name}.md").read_text(encoding="utf-8")
-    if done.measured.versions not in found:
-        pytest.skip(f"the page is of other compilers than {done.measured.versions}")
-    assert found == pages.page(done)
-    drawn = (pages.FOLDER / f"{name}.svg").read_text(encoding="utf-8")
-    assert drawn == run.drawn(done.lesson, done.measured.picture)
+    for lang in lesson.LANGUAGES:
+        of = replace(done, lesson=lesson.read(name, lang))
+        found = (pages.folder(lang) / f"{name}.md").read_text(encoding="utf-8")
+        if done.measured.versions not in found and lang == lesson.ENGLISH:
+            pytest.skip(f"the page is of other compilers than {done.measured.versions}")
+        assert found == pages.page(of)
+        drawn = (pages.folder(lang) / f"{name}.svg").read_text(encoding="utf-8")
+        assert drawn == run.drawn(of.lesson, done.measured.picture)
+        if lang == "zh":
+            assert untranslated(done.measured) == []
+
+
+def untranslated(measured):
+    """Titles, headings and notes of a run without Chinese words, but for names and units."""
+    tables = [t for t in measured.tables if t.name != "asked"]
+    words = [w for t in tables for w in (t.title, t.source, *t.columns)]
+    words += [measured.picture.title, *measured.picture.notes]
+    words += [w for s in measured.picture.strips for w in (s.label, s.words)]
+    plain = [w for w in words if re.search(r"[A-Za-z]{2,} [a-z]{2,}", w)]
+    return [w for w in plain if not re.search(r"[\u4e00-\u9fff]", language.said(w, "zh"))]
 
 
 @pytest.mark.parametrize("name", lesson.NAMES)
@@ -89,6 +106,69 @@ def test_answers_are_checked_and_the_picture_is_written(capfd, tmp_path):
     assert {t["name"]: t["rows"] for t in found["tables"]}["strides"][0] == ["1", 32, 4.0, "100%"]
 
 
+@emulated
+def test_a_lesson_in_chinese_shows_chinese_tables_and_checks_answers(capfd):
+    code, out, _ = call(capfd, SHORT, "--lang", "zh", "--answer", "12", "--answer", "4")
+    assert code == 1 and "第 1 题" in out and "正确：12。" in out and "错误：5。" in out
+
+
+@pytest.mark.parametrize(
+    ("names", "lang"),
+    [({"LANG": "zh_CN.UTF-8"}, "zh"), ({"LANG": "en_US.UTF-8"}, "en"), ({"LANG": "C"}, "en"),
+     ({}, "en"), ({"LANG": "zh_CN.UTF-8", "LC_ALL": "C.UTF-8"}, "en"),
+     ({"LC_MESSAGES": "zh"}, "zh"), ({"LANG": "zha_CN"}, "en")],
+)  # fmt: skip
+def test_the_language_is_that_of_the_locale(monkeypatch, names, lang):
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    assert language.chosen(None) == lang
+    assert language.chosen("zh") == "zh" and language.chosen("en") == "en"
+
+
+def test_lessons_and_the_quiz_follow_the_locale_but_json_does_not(capfd, monkeypatch):
+    monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
+    assert "全局内存" in call(capfd)[1]
+    assert "全局内存" not in call(capfd, "--json")[1]
+    first = [json.loads(call(capfd, "--quiz", "--json", *o)[1])[0] for o in ((), ("--lang", "zh"))]
+    assert [of["topic"] for of in first] == ["hierarchy", "线程层次"]
+
+
+def test_words_of_the_answer_are_right_in_both_languages(monkeypatch):
+    monkeypatch.setattr(language, "_words", lambda lang: {"warp": "线程组"} if lang == "zh" else {})
+    word = Question("?", ("t", "b", "n"), ("warp", "lane"), "")
+    assert run.right("warp", word, MEASURED) and run.right("线程组", word, MEASURED)
+
+
+def test_numbers_of_words_are_those_of_the_source(monkeypatch):
+    monkeypatch.setattr(language, "_words", lambda lang: {"# of # lanes": "# / # 个 lane"})
+    assert language.said("16 of 32 lanes", "zh") == "16 / 32 个 lane"
+    assert (
+        language.said("H200", "zh") == "H200" and language.said("no entry 3", "zh") == "no entry 3"
+    )
+
+
+def test_lines_of_a_drawing_end_between_words_and_after_punctuation():
+    text = "每格是一个 lane。只有少数 lane 活跃的指令，用时与全部 lane 都活跃时，一样长。"
+    lines = language.lines(text)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "") and len(lines) == 2
+    assert all(language._width(x) <= language.WIDTH for x in lines)
+    assert not any(x[0] in "，。： " for x in lines)
+    assert language.lines("one two") == ["one two"]
+
+
+def test_a_lesson_that_is_behind_says_so(tmp_path, monkeypatch):
+    folder = tmp_path / SHORT
+    folder.mkdir()
+    for path in lesson.read(SHORT).folder.glob("*.*"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    text = (folder / "lesson.zh.md").read_text(encoding="utf-8")
+    (folder / "lesson.zh.md").write_text(text.replace("\n# ", f"\n{lesson.BEHIND}\n\n# ", 1))
+    monkeypatch.setattr(lesson, "FOLDER", tmp_path)
+    assert lesson.read(SHORT, "zh").is_behind and not lesson.read(SHORT).is_behind
+
+
 def test_a_number_is_right_within_a_hundredth_and_words_whole():
     number = Question("?", ("t", "a", "n"), (), "")
     word = Question("?", ("t", "b", "n"), ("warp", "lane"), "")
@@ -126,7 +206,8 @@ def test_cells_are_drawn_as_high_as_they_are():
     ("arguments", "said"),
     [(("nothing",), "there is no such lesson"), (("--answer", "1"), "name the lesson"),
      ((SHORT, *["--answer", "1"] * 3), "has 2 questions"),
-     (("--quiz", SHORT), "takes no lesson")],
+     (("--quiz", SHORT), "takes no lesson"),
+     ((SHORT, "--lang", "fr"), "--lang: fr is none of en, zh")],
 )  # fmt: skip
 def test_a_mistake_is_one_line(capfd, arguments, said):
     code, out, err = call(capfd, *arguments)

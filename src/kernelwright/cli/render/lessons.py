@@ -11,8 +11,9 @@ from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
-from kernelwright.workbench.lessons import run
-from kernelwright.workbench.lessons.lesson import Code, Lesson, Question, Shown
+from kernelwright.workbench.lessons import language, run
+from kernelwright.workbench.lessons.language import said
+from kernelwright.workbench.lessons.lesson import ENGLISH, Code, Lesson, Question, Shown
 from kernelwright.workbench.lessons.lesson import Text as Prose
 from kernelwright.workbench.lessons.quiz import LETTERS, Item
 from kernelwright.workbench.lessons.run import Run
@@ -31,12 +32,13 @@ THEME = Theme({"markdown.code": "cyan", "markdown.code_block": "default"})
 BLOCKS = "·▁▂▃▄▅▆▇█"
 
 
-def listing(lessons: Sequence[Lesson]) -> RenderableType:
+def listing(lessons: Sequence[Lesson], lang: str = ENGLISH) -> RenderableType:
     """The lessons in order."""
-    table = tables.Table(Column("", right=True), Column("lesson"), Column("topic", 9, wraps=True))
+    heads = Column(said("lesson", lang)), Column(said("topic", lang), 9, wraps=True)
+    table = tables.Table(Column("", right=True), *heads)
     for of in lessons:
         table.add(str(of.number), Text(of.name, "bold"), of.title)
-    return Group(table, Note(f"next: kernelwright learn {lessons[0].name}", "bold"))
+    return Group(table, _next(lessons[0].name, lang))
 
 
 def lesson(done: Run, out: Output) -> list[RenderableType]:
@@ -44,31 +46,34 @@ def lesson(done: Run, out: Output) -> list[RenderableType]:
     of = done.lesson
     out.push_theme(THEME)
     parts: list[RenderableType] = [
-        Text(f"Lesson {of.number}. {of.title}", "bold"),
+        Text(f"{said(f'Lesson {of.number}.', of.lang)} {of.title}", "bold"),
         _prose(of.summary, out),
     ]
+    if of.is_behind:
+        parts.append(Note(said(language.BEHIND, of.lang)))
     for i, step in enumerate(of.steps, 1):
         parts += ["", Text(f"{i}. {step.title}", "bold cyan"), ""]
         for part in step.parts:
             parts += [_part(part, done, out), ""]
         parts.pop()
     for found in done.here:
-        parts += ["", _table(found)]
+        parts += ["", _table(language.table(found, of.lang))]
     return parts
 
 
 def _part(part: Prose | Code | Shown, done: Run, out: Output) -> RenderableType:
+    lang = done.lesson.lang
     if isinstance(part, Prose):
-        return _prose(run.filled(part, done.measured), out)
+        return _prose(run.filled(part, done.measured, lang), out)
     if isinstance(part, Code):
         head = Text(part.file, "dim")
         if not out.is_terminal:
             return Group(head, Text(part.code))
-        language = "cpp" if part.language == "cuda" else part.language
-        return Group(head, Syntax(part.code, language, theme=COLOURS, word_wrap=True))
+        lexer = "cpp" if part.language == "cuda" else part.language
+        return Group(head, Syntax(part.code, lexer, theme=COLOURS, word_wrap=True))
     if part.table is None:
-        return picture(done.measured.picture, out)
-    return _table(done.measured.table(part.table))
+        return picture(language.picture(done.measured.picture, lang), out)
+    return _table(language.table(done.measured.table(part.table), lang))
 
 
 def _prose(text: str, out: Output) -> RenderableType:
@@ -120,39 +125,50 @@ def _cells(strip: Strip, room: int) -> str:
     return text
 
 
-def question(number: int, q: Question) -> Text:
+def question(number: int, q: Question, lang: str = ENGLISH) -> Text:
     choices = f" ({', '.join(q.choices)})" if q.choices else ""
-    return Text(f"Question {number}. {q.question}{choices}")
+    return Text(f"{said(f'Question {number}. ', lang)}{q.question}{choices}")
 
 
-def answered(q: Question, right: bool, answer: str) -> Text:
+def answered(q: Question, right: bool, answer: str, lang: str = ENGLISH) -> Text:
     """The text about a checked answer."""
-    head = ("correct", "bold green") if right else ("wrong", "bold red")
-    return Text.assemble(head, f": {answer}. {q.why}")
+    rest = said(": {answer}. {why}", lang).format(answer=answer, why=q.why)
+    return Text.assemble(_verdict(right, lang), rest)
+
+
+def _verdict(right: bool, lang: str) -> tuple[str, str]:
+    return (said("correct", lang), "bold green") if right else (said("wrong", lang), "bold red")
 
 
 def how_to_answer(of: Lesson) -> Note:
     options = " ".join("--answer ..." for _ in of.questions)
-    return Note(f"next: kernelwright learn {of.name} {options}", "bold")
+    return _next(f"{of.name} {options}", of.lang)
 
 
-def item(number: int, count: int, of: Item) -> Text:
-    lines = [f"{number} of {count} ({of.topic}). {of.question}"]
+def _next(arguments: str, lang: str) -> Note:
+    return Note(f"{said('next: ', lang)}kernelwright learn {arguments}", "bold")
+
+
+def item(number: int, count: int, of: Item, lang: str = ENGLISH) -> Text:
+    head = said(f"{number} of {count} ({{topic}}). ", lang).format(topic=of.topic)
+    lines = [head + of.question]
     lines += [f"  {letter}  {choice}" for letter, choice in zip(LETTERS, of.choices, strict=False)]
     return Text("\n".join(lines))
 
 
-def item_answered(of: Item, right: bool) -> Text:
-    head = ("correct", "bold green") if right else ("wrong", "bold red")
-    return Text.assemble(head, f": {of.letter}, {of.answer}. {of.why}\n", (f"see {of.see}", "dim"))
+def item_answered(of: Item, right: bool, lang: str = ENGLISH) -> Text:
+    see = f"{said('see ', lang)}{of.see}"
+    rest = said(": {letter}, {answer}. {why}", lang)
+    rest = rest.format(letter=of.letter, answer=of.answer, why=of.why)
+    return Text.assemble(_verdict(right, lang), rest, "\n", (see, "dim"))
 
 
-def score(right: int, asked: int, missed: Sequence[Item]) -> Group:
+def score(right: int, asked: int, missed: Sequence[Item], lang: str = ENGLISH) -> Group:
     """The result of a quiz, and what to read or run."""
-    lines: list[RenderableType] = [Text(f"{right} of {asked} correct", "bold")]
+    lines: list[RenderableType] = [Text(said(f"{right} of {asked} correct", lang), "bold")]
     see = dict.fromkeys(of.see for of in missed)
     if see:
-        lines.append(Text("to read or run: " + "; ".join(see)))
+        lines.append(Text(said("to read or run: ", lang) + "; ".join(see)))
     return Group(*lines)
 
 

@@ -14,10 +14,10 @@ Each line keeps its number, so that messages and debug information name the line
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
-from . import asm, bindings
+from . import asm, bindings, lockstep
 from .tokens import Token, angle_opening, closing, opening, text_of, tokens
 
 _ASM = asm.NAMES
@@ -52,13 +52,18 @@ class Edits:
 
 
 def rewritten(
-    text: str, kernels: Mapping[str, bool], clusters: Mapping[str, str] | None = None
+    text: str,
+    kernels: Mapping[str, bool],
+    clusters: Mapping[str, str] | None = None,
+    volatile: Set[str] | None = None,
 ) -> str:
     """The text as C++.
 
     Args:
         kernels: the program's kernels, as `kernels_of` finds them in each of its files.
         clusters: as `clusters.clusters_of` finds them.
+        volatile: names of the program's volatile variables (`lockstep.declared`), if it has any
+            volatile type.
     """
     text = _PRAGMA.sub(lambda m: f'{m[1]}_Pragma("{m[2].strip()}")', text)
     all_ = tokens(text)
@@ -77,12 +82,12 @@ def rewritten(
                 _tile(all_, i, edits)
             elif token.text == "alignas":
                 _alignment(text, all_, i, edits)
-            elif token.text == "volatile":
-                _volatile(all_, i, edits)
             elif token.text in kernels:
                 _address(all_, i, edits)
         elif token.text == "<" and _three(all_, i, "<"):
             _launch(text, all_, i, kernels, clusters or {}, edits)
+    if volatile is not None:
+        _lockstep(text, all_, volatile, edits)
     return edits.done()
 
 
@@ -299,32 +304,37 @@ def _in_function(all_: list[Token], at: int) -> bool:
     return any(open_)
 
 
-_ARITHMETIC = frozenset({
-    "float", "double", "int", "unsigned", "long", "short", "char", "signed", "half", "__half",
-    "uint", "uint32_t", "int32_t", "size_t", "T", "DATA_TYPE", "DTYPE", "Real", "real", "scalar_t",
-})  # fmt: skip
+def _loops(all_: list[Token]) -> set[int]:
+    """The tokens of the loops over a block's threads, in which nothing is volatile."""
+    found: set[int] = set()
+    for i, t in enumerate(all_):
+        if t.text == "kw_loops" and all_[i + 1].text == "=" and i not in found:
+            start = next(k for k in range(i, len(all_)) if all_[k].text == "{")
+            end = closing(all_, start)
+            found.update(range(start, len(all_) if end is None else end))
+    return found
 
 
-def _volatile(all_: list[Token], at: int, edits: Edits) -> None:
-    """volatile T *name, a parameter or a variable, as a pointer whose writes lanes do together."""
-    if at and (all_[at - 1].text in _ASM or all_[at - 1].text in ("__shared__", "<")):
-        return
-    first, end = at, at + 1
-    if at and all_[at - 1].text in _ARITHMETIC:  # T volatile *
-        first = at - 1
-        type_ = [all_[first].text]
-    else:
-        while end < len(all_) and all_[end].text in _ARITHMETIC:
-            end += 1
-        type_ = [t.text for t in all_[at + 1 : end]]
-    following = [t.text for t in all_[end : end + 3]]
-    if not type_ or following[:1] != ["*"] or len(following) < 3:
-        return
-    name = all_[end + 1]
-    if name.kind != "name" or following[2] not in (",", ")", "=", ";"):
-        return
-    made = f"kw::program::Lockstep<{' '.join(type_)}> "
-    edits.replace(all_[first].start, all_[end].end, made)
+def _lockstep(text: str, all_: list[Token], volatile: Set[str], edits: Edits) -> None:
+    """Marks what lanes may do together, as `lockstep` says."""
+    taken = _loops(all_)
+    for first, end in lockstep.writes(all_, volatile):
+        if first in taken:
+            continue
+        taken.update(range(first, end))
+        edits.insert(all_[first].start, "KwLockstep(")
+        edits.insert(all_[end - 1].end, ")")
+        if given := lockstep.value(all_, end, text):
+            place = re.sub(r"\s+", " ", text_of(text, all_, first, end).replace("\\\n", " "))
+            edits.insert(all_[given[0]].start, f"(KwBeforeWrite({place}), ")
+            edits.insert(all_[given[1] - 1].end, ")")
+    changed = [(a, b) for a, b, _ in edits.made if a < b]
+    for i, t in enumerate(all_):
+        if any(a <= t.start < b for a, b in changed):
+            taken.add(i)
+    for first, end in lockstep.reads(all_, volatile, taken):
+        edits.insert(all_[first].start, "KwRead(")
+        edits.insert(all_[end - 1].end, ")")
 
 
 def _address(all_: list[Token], at: int, edits: Edits) -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from kernelwright.support.errors import UsageError
 
+from . import lockstep
 from .clusters import clusters_of
 from .headers import emulates, in_project
 from .loops import Facts, looped
 from .project import folders, listed, text_if_there, text_of
 from .rewrite import kernels_of, rewritten
+from .tokens import tokens
 from .unset import marked
 
 _INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)(["<])([^">\n]+)[">]', re.M)
@@ -180,6 +182,8 @@ def made(
         for name, plain in kernels_of(text).items():
             kernels[name] = kernels.get(name, True) and plain
     clusters = {k: n for text in files.values() for k, n in clusters_of(text).items()}
+    words = lockstep.words_of(files.values())
+    volatile = {n for text in files.values() for n in lockstep.declared(tokens(text), words)}
     called = names(files)
     older = any(_REFERENCE.search(text) for text in files.values())
     older &= not any(_OWN_TEXTURE.search(text) for text in files.values())
@@ -202,7 +206,9 @@ def made(
 
         whole = _spaced(_INCLUDE.sub(included, text))
         whole = looped(whole, facts) if facts else marked(whole) if unset else whole
-        done[called[path]] = f'{first}#line 1 "{path}"\n' + rewritten(whole, kernels, clusters)
+        done[called[path]] = f'{first}#line 1 "{path}"\n' + rewritten(
+            whole, kernels, clusters, volatile if words else None
+        )
     return done
 
 

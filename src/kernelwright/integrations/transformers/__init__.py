@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
 import warnings
 from collections import Counter
@@ -14,8 +15,10 @@ import torch
 from torch import nn
 
 from . import trl
-from .binding import bind, is_ours, mark, unbind
+from .binding import bind, is_ours, mark, patched, unbind
 from .known import Replacement, class_name, replacement
+
+_log = logging.getLogger("kernelwright.patch")
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,8 @@ class Line:
     """Modules of one class, and how they were replaced.
 
     Attributes:
-        what: norm, rope, MLP, residual or loss; the class's own name if nothing was replaced.
+        what: norm, residual, rope, MLP, experts or loss; the class's own name if nothing was
+            replaced.
         module: the name of the class.
         count: the number of these modules in the model.
         by: the operators that replace it, or "".
@@ -66,57 +70,100 @@ class Report:
         return f"<{self.model}: {some}>"
 
 
-def patch(model: nn.Module) -> Report:
+def patch(
+    model: nn.Module,
+    *,
+    norm: bool = True,
+    residual: bool = True,
+    rope: bool = True,
+    mlp: bool = True,
+    experts: bool = True,
+    loss: bool = True,
+) -> Report:
     """Replace parts of a transformers model by Kernelwright's operators.
 
     The forwards of this model's norms, attentions (for rope), MLPs, decoder layers and loss are
     replaced, by subclasses of the same names; other models, parameters and state_dict are not
-    changed.
-    Patching a patched model has no effect. In training with labels, `output.logits` is None: see
-    docs/patch.md, which also lists the families.
+    changed. A part that is replaced already stays so. In training with labels, `output.logits` is
+    None: see docs/patch.md, which also lists the families.
 
     Args:
         model: a transformers model, or a PEFT model around one, on any device and of any floating
             dtype, before or after fully_shard, gradient checkpointing or the first call of
             torch.compile.
+        norm, residual, rope, mlp, experts, loss: the parts to replace; `residual` is the addition
+            of an attention's result before the norm that follows.
 
     Returns:
-        What was replaced and what was not, and why. The first process also prints it.
+        What was replaced and what was not, and why. The first process also logs it, as INFO of the
+        logger "kernelwright.patch"; to stderr if the program has not configured logging.
 
     Raises:
         TypeError: model is neither a transformers nor a PEFT model.
         ValueError: model is split by tensor parallelism.
     """
     model = _transformers_model(model)
-    found: Counter[tuple[str, str, str, str]] = Counter()
+    wanted = {"norm": norm, "residual": residual, "rope": rope, "MLP": mlp, "experts": experts,
+              "loss": loss}  # fmt: skip
+    lines: Counter[tuple[str, str, str, str]] = Counter()
     for module in list(model.modules()):
-        name = class_name(module)
-        own = vars(module).get("forward")
-        if own is not None and trl.is_head(own):
-            forward = trl.head(own.__func__)
-            mark(forward)
-            module.forward = MethodType(forward, module)
-            found["loss", name, "linear_cross_entropy", "in TRL's head"] += 1
-            continue
-        if own is not None and not is_ours(own):
-            if isinstance(replacement(module), Replacement):
-                found[
-                    name, name, "", f"its forward has been replaced already, by {_origin(own)}"
-                ] += 1
-            continue
-        new = replacement(module)
-        if isinstance(new, Replacement):
-            for child, forward in new.forwards.items():
-                bind(module.get_submodule(child), forward)
-            found[new.what, name, new.by, new.kept] += 1
-        elif new:
-            found[name, name, "", new] += 1
-    lines = (Line(what, name, n, by, why) for (what, name, by, why), n in found.items())
-    report = Report(class_name(model), tuple(sorted(lines, key=lambda x: not x.by)))
+        line = _replace(module, wanted)
+        if line is not None:
+            lines[line] += 1
+    counted = (Line(what, name, n, by, why) for (what, name, by, why), n in lines.items())
+    report = Report(class_name(model), tuple(sorted(counted, key=lambda x: not x.by)))
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     if not distributed or torch.distributed.get_rank() == 0:
-        print(report)
+        _announce(report)
     return report
+
+
+def _replace(module: nn.Module, wanted: dict[str, bool]) -> tuple[str, str, str, str] | None:
+    """Give a module its replacement; return (what, class, by, why) of its line, if it has one."""
+    name = class_name(module)
+    own = vars(module).get("forward")
+    if own is not None and trl.is_head(own):
+        if not wanted["loss"]:
+            return name, name, "", "loss=False"
+        forward = trl.head(own.__func__)
+        mark(forward)
+        module.forward = MethodType(forward, module)
+        return "loss", name, "linear_cross_entropy", "in TRL's head"
+    new = replacement(module)
+    if own is not None and not is_ours(own):
+        if not isinstance(new, Replacement):
+            return None
+        return name, name, "", f"its forward has been replaced already, by {_origin(own)}"
+    if not isinstance(new, Replacement):
+        return (name, name, "", new) if new else None
+    if not wanted[new.what] and patched(module) is None:
+        return name, name, "", f"{new.what.lower()}=False"
+    for child, forward in new.forwards.items():
+        bind(module.get_submodule(child), forward)
+    return new.what, name, new.by, new.kept
+
+
+def _announce(report: Report) -> None:
+    ours = _log.parent
+    assert ours is not None
+    if not _log.hasHandlers():
+        ours.addHandler(logging.StreamHandler())
+    if ours.level == logging.NOTSET and ours.handlers:
+        ours.setLevel(logging.INFO)
+    _log.info("%s", report)
+
+
+def is_patched(model: nn.Module) -> bool:
+    """Whether `patch` has replaced a part of the model.
+
+    Args:
+        model: a transformers model, or a PEFT model around one.
+
+    Raises:
+        TypeError: model is neither a transformers nor a PEFT model.
+    """
+    modules = list(_transformers_model(model).modules())
+    return any(patched(m) is not None or is_ours(vars(m).get("forward")) for m in modules)
 
 
 def unpatch(model: nn.Module) -> None:

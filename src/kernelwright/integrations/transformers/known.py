@@ -231,7 +231,8 @@ def _attention(module):
         return "; ".join(why)
     names = tuple((name, ours) for name, (_, ours, _) in found.items())
     new = {"": _with_others(forward, names)}
-    return Replacement("rope", "rope", new, "; ".join(why), rotates=tuple(found.values()))
+    kept = f"not everywhere: {'; '.join(why)}" if why else ""
+    return Replacement("rope", "rope", new, kept, rotates=tuple(found.values()))
 
 
 def _rope_of(function: Callable[..., Any]) -> ropes.Rope | None:

@@ -54,6 +54,20 @@ def halves(own: Function) -> Function:
     return rotate
 
 
+def neighbours_to_halves(own: Function) -> Function:
+    """DeepSeek V3: neighbors form a pair, whose results are in the two halves of a head."""
+
+    def rotate(q, k, cos, sin, position_ids=None, unsqueeze_dim=1):
+        if not _serves(q, cos, unsqueeze_dim):
+            return own(q, k, cos, sin, unsqueeze_dim=unsqueeze_dim)
+        cos, sin = (t[..., : t.shape[-1] // 2] for t in (cos, sin))
+        wide = q.shape[-1]
+        both = kw.rope(q, k, cos, sin, unsqueeze_dim, interleaved=True, rotary_dim=wide)
+        return tuple(torch.cat((x[..., 0::2], x[..., 1::2]), dim=-1) for x in both)
+
+    return rotate
+
+
 def halves_by_half(own: Function) -> Function:
     """GPT-OSS: all of a head; a table has each angle once."""
 
@@ -171,6 +185,7 @@ ROPES: dict[str, Rope] = {
     "ernie4_5.apply_rotary_pos_emb": _FIRST_HALF,
     "glm4v.apply_rotary_pos_emb": Rope(pairs_of_neighbours, tables="neighbours", part=True),
     "ernie4_5_vl_moe.apply_rotary_pos_emb": Rope(pairs_of_neighbours, tables="neighbours"),
+    "deepseek_v3.apply_rotary_pos_emb_interleave": Rope(neighbours_to_halves),
     "gpt_oss.apply_rotary_pos_emb": Rope(halves_by_half, tables="once"),
     "gemma4.apply_rotary_pos_emb": Rope(one_at_a_time, "x"),
     "deepseek_v4.apply_rotary_pos_emb": Rope(last_neighbours, "x", tables="once", part=True),

@@ -44,7 +44,8 @@ def _checked(
     blank: CaseOutcome, trial: Trial, thorough: bool, strict: bool, checked: Counter[str]
 ) -> CaseOutcome:
     found = rejection(trial, thorough=thorough, checks=ASKED)
-    for c in ASKED:
+    asked = [c for c in ASKED if c.name != "repeatable" or trial.candidate.deterministic]
+    for c in asked:
         checked[c.name] += int((thorough or not c.again) and (not c.gpu or trial.device == "cuda"))
         if found and c.name == found[0]:
             break

@@ -18,6 +18,7 @@ from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import specs_of
 from kernelwright.support.errors import UsageError
 
+from . import sizes
 from .call_signature import value_of
 from .spec import Subject
 from .verdict import CaseOutcome
@@ -88,6 +89,8 @@ class Selection:
             return "verified when it is timed" if case.use == "bench" else None
         language = next((n for n in ("numba", "triton", "cuda") if n in self.languages), "")
         most, operations = LARGEST[language]
+        if self.subject.sizes and not language:
+            most, operations = sizes.LARGEST
         moved, work = size_of(self.subject, case)
         if moved > most or work > operations:
             return f"more than {most >> 10} KiB or {operations:.0e} operations: needs a GPU"
@@ -99,10 +102,10 @@ class Selection:
         passed = [o for o in outcomes if o.outcome == "pass"]
         if not passed:
             return _nothing(outcomes)
-        sizes = {o.case: self.elements(self.subject.operator.case(o.case)) for o in passed}
-        telling = [case for case, n in sizes.items() if n > TRIVIAL]
+        elements = {o.case: self.elements(self.subject.operator.case(o.case)) for o in passed}
+        telling = [case for case, n in elements.items() if n > TRIVIAL]
         if not telling:
-            return f"it ran only on inputs of at most {max(sizes.values())} elements"
+            return f"it ran only on inputs of at most {max(elements.values())} elements"
         if ids:
             return ""
         verify = [c for c in self.subject.operator.cases if c.use == "verify"]
@@ -129,6 +132,8 @@ def _nothing(outcomes: list[CaseOutcome]) -> str:
 def size_of(subject: Subject, case: Case) -> tuple[int, int]:
     """(bytes that a call must move, its operations)."""
     op = subject.operator
+    if subject.sizes:
+        return subject.sizes(case)
     try:
         args = subject.of(op.inputs(case, "meta"))
     except (RuntimeError, NotImplementedError, TypeError):

@@ -117,6 +117,8 @@ class Judging:
     def run(self, ids: list[str] | None, again: str) -> Verdict:
         outcomes: list[CaseOutcome] = []
         left_out: Counter[str] = Counter()
+        if self.subject.reduced:
+            left_out[f"too large without a GPU: judged with {self.subject.reduced}"] = 1
         cases = self.selection.cases(ids, left_out)
         self._count_results(cases)
         full = set(thorough(cases))
@@ -236,12 +238,13 @@ class Judging:
             op,
             _called_elsewhere,
             self.subject.native,
-            self.deterministic,
+            self.deterministic and not self.subject.check,  # its tolerance decides
             sibling,
             any_strides=True,
             place=There(
                 self.box, op, self.arguments_of, self.lockable, self.refused, self.unwatched == ""
             ),
+            check=self.subject.check,
         )
         return Trial(candidate, case, self.device.type, seed=self.seed)
 

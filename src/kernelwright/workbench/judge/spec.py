@@ -19,7 +19,8 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -47,6 +48,10 @@ class Subject:
     ladder: None if Kernelwright has no such ladder.
     solution: how the kernel of a problem of another collection is called (see `formats`); None for
         the operator's own arguments.
+    check: a problem's own check, which decides in place of the error budget: what is wrong with the
+        results of a call, given its arguments, or "".
+    sizes: (bytes, operations) of a case of a problem, whose inputs are not known without values.
+    reduced: how a problem's sizes were reduced for a CPU, in words, or "".
     """
 
     name: str
@@ -54,6 +59,9 @@ class Subject:
     native: Callable[..., Any]
     ladder: Ladder | None = None
     solution: dict[str, Any] | None = None
+    check: Callable[[dict[str, Any], tuple[Any, ...]], str] | None = None
+    sizes: Callable[[Case], tuple[int, int]] | None = None
+    reduced: str = ""
 
     def of(self, args: dict[str, Any]) -> dict[str, Any]:
         """All arguments in the schema's order."""
@@ -173,7 +181,7 @@ def first_results(subject: Subject, count: int) -> Subject:
         noise=None if noise is None else lambda **args: noise(**args)[:count],
         properties={},
     )
-    return Subject(subject.name, made, lambda *args: few(subject.native(*args)), subject.ladder)
+    return replace(subject, operator=made, native=lambda *args: few(subject.native(*args)))
 
 
 def _floating(t: Any) -> bool:
@@ -190,11 +198,8 @@ def _of_file(path: Path) -> Subject:
     module = importlib.util.module_from_spec(spec)
     try:
         folder = path.resolve().parent  # it may import from its folder and the parent
-        sys.path[:0] = [str(folder), str(folder.parent)]
-        try:
+        with own_imports(folder, folder.parent):
             spec.loader.exec_module(module)
-        finally:
-            del sys.path[:2]
     except Exception as e:
         at = [f for f in traceback.extract_tb(e.__traceback__) if f.filename == str(path)]
         where = f"{path}:{at[-1].lineno}: " if at else ""
@@ -207,10 +212,20 @@ def _of_file(path: Path) -> Subject:
             raise UsageError(f"--as: {path} has no task.yml in its folder, which lists the tests")
         problem = formats.gpu_mode(module, path, task)
     if problem:
-        operator = formats.operator_of(problem, path.stem, str(path))
+        name = path.stem if formats.is_kernelbench(module) else path.resolve().parent.name
+        operator = formats.operator_of(problem, name, str(path))
         native = formats.native_of(problem)
         found = _ladder(operator, module, path, native)
-        return Subject(str(path), operator, native, found, problem.solution)
+        return Subject(
+            str(path),
+            operator,
+            native,
+            found,
+            problem.solution,
+            formats.check_of(problem, operator),
+            formats.sizes_of(problem),
+            problem.reduced,
+        )
     operator = _operator(module, path)
     given = getattr(module, "native", None)
 
@@ -221,6 +236,22 @@ def _of_file(path: Path) -> Subject:
     return Subject(
         str(path), operator, given or by_name, _ladder(operator, module, path, given or by_name)
     )
+
+
+@contextmanager
+def own_imports(*folders: Path) -> Generator[None]:
+    """Import from some folders in the block. Their modules are forgotten afterwards, because
+    another problem has others of the same names."""
+    paths, before = [str(f) for f in folders], set(sys.modules)
+    sys.path[:0] = paths
+    try:
+        yield
+    finally:
+        del sys.path[: len(paths)]
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file and str(Path(file).parent) in paths:
+                del sys.modules[name]
 
 
 def _ladder(operator: Operator, module: ModuleType, path: Path, native: Callable) -> Ladder:

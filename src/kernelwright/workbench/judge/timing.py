@@ -77,7 +77,7 @@ class Timed:
         with self._objecting():
             self.place.box.rearm((len(sets) + 1) * each + 2 * given, largest=given)
             run = self.place.run(self.place.fence(want.args))
-        verdict = right(self.subject.operator, self._few(want), run.results)
+        verdict = self._right(want, run.results)
         if not verdict.ok:
             self.objections[case.id] = ("value", verdict.why)
         self._fences = [self.place.fence(s) for s in sets]
@@ -98,6 +98,12 @@ class Timed:
         self.dead = self.dead or isinstance(e, Died)
         why = str(e).strip().splitlines()[0]
         self.objections.setdefault(self.case.id, ("", f"{when}: {why}"))
+
+    def _right(self, want: Expected, results: tuple[Any, ...]) -> Accuracy:
+        if self.subject.check:
+            why = self.subject.check(want.args, results)
+            return Accuracy(not why, why)
+        return right(self.subject.operator, self._few(want), results)
 
     def _few(self, want: Expected) -> Expected:
         """The expected results that the function returns."""
@@ -193,7 +199,7 @@ class Timed:
                 results = self.place.timed(call, self._fences[at])
                 if known and all(map(same_bits, known, results)):
                     continue
-                verdict = right(self.subject.operator, self._few(want), results)
+                verdict = self._right(want, results)
                 if not verdict.ok:
                     return f"call {call + 1} of {self._launches}: {verdict.why}"
                 known = tuple(t.clone() for t in results)

@@ -10,6 +10,7 @@ the text shows.
     recorded.py    figures of the shipped records
     run.py         runs a lesson and checks answers to its questions
     quiz.py        the questions of quiz.toml
+    language.py    the lessons' languages; zh.toml has the words of tables and pictures in Chinese
     chapters.py    lessons and exercises that match chapters of the book, lectures and interview
                    questions, from chapters.toml
 """

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import lesson
+from .language import said
 from .lesson import FOLDER
 
 
@@ -44,15 +45,18 @@ def subjects() -> tuple[Subject, ...]:
     return tuple(made)
 
 
-def markdown() -> str:
-    """The table for docs/lessons.md."""
-    rows = ["| subject | here | PMPP | GPU MODE | interview question |"]
+def markdown(lang: str = lesson.ENGLISH) -> str:
+    """The table for docs/lessons.md, or for the page in another language."""
+    heads = ("subject", "here", "PMPP", "GPU MODE", "interview question")
+    rows = ["| " + " | ".join(said(h, lang) for h in heads) + " |"]
     rows.append("| --- | --- | --- | --- | --- |")
+    ops = "../src/kernelwright/ops" if lang == lesson.ENGLISH else "../../src/kernelwright/ops"
     for s in subjects():
-        here = [f"lesson [{lesson.NUMBERS[n]}](lessons/{n}.md)" for n in s.lessons]
+        here = [f"{said('lesson', lang)} [{lesson.NUMBERS[n]}](lessons/{n}.md)" for n in s.lessons]
         here += [f"`{n}`" for n in s.exercises]
-        here += [f"[{p.split('/')[-1]}](../src/kernelwright/ops/{p}/README.md)" for p in s.pages]
-        cells = (s.subject, ", ".join(here), _list(s.pmpp), _list(s.lectures), s.interview)
+        here += [f"[{p.split('/')[-1]}]({ops}/{p}/README.md)" for p in s.pages]
+        subject, interview = said(s.subject, lang), said(s.interview, lang)
+        cells = (subject, ", ".join(here), _list(s.pmpp), _list(s.lectures), interview)
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows)
 

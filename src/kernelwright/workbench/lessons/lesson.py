@@ -11,6 +11,9 @@ of the second level. A separate line may be
 and {{strides | 8 | sectors}} in a sentence is a cell of a table. The last heading is "Questions".
 Each question is a line "? question", a line "= table | row | column" with the cell that contains
 the answer, for an answer in words a line ": one | another", and a line "! why".
+
+lesson.zh.md is the same in Chinese; the cells of its questions are those of lesson.md. A comment
+BEHIND in its head says that lesson.md has changed since.
 """
 
 from __future__ import annotations
@@ -36,7 +39,12 @@ NUMBERS = {
     "measuring": 10,
 }
 NAMES = tuple(NUMBERS)
+ENGLISH = "en"
+#: The languages of lessons, and the title of the section of questions.
+LANGUAGES = {ENGLISH: "Questions", "zh": "习题"}
 CELL = re.compile(r"\{\{([\w ]+)\|([^|}]+)\|([^|}]+)\}\}")
+BEHIND = "<!-- behind its source -->"
+_COMMENTS = re.compile(r"\A(?:<!--.*?-->\s*)*", re.S)
 _BLOCK = re.compile(r"^\{\{(code|table|picture)((?: [\w.]+)*)\}\}$", re.M)
 _LANGUAGES = {".cu": "cuda", ".py": "python", ".sh": "sh"}
 _KINDS = {"?": "question", "=": "cell", ":": "choices", "!": "why"}
@@ -88,13 +96,15 @@ class Lesson:
     summary: str
     steps: tuple[Step, ...]
     questions: tuple[Question, ...]
+    lang: str = ENGLISH
+    is_behind: bool = False
 
     @property
     def folder(self) -> Path:
         return FOLDER / self.name
 
 
-def named(name: str) -> Lesson:
+def named(name: str, lang: str = ENGLISH) -> Lesson:
     """A lesson by its name or its number.
 
     Raises:
@@ -103,23 +113,30 @@ def named(name: str) -> Lesson:
     name = next((n for n, number in NUMBERS.items() if str(number) == name), name)
     if name not in NAMES:
         raise UsageError(f"{name}: there is no such lesson; there are {', '.join(NAMES)}")
-    return read(name)
+    return read(name, lang)
 
 
-def read(name: str) -> Lesson:
+def read(name: str, lang: str = ENGLISH) -> Lesson:
     """Raises:
     ValueError: the text has no title, no question, or an unknown line.
     """
-    text = (FOLDER / name / "lesson.md").read_text(encoding="utf-8")
+    file = "lesson.md" if lang == ENGLISH else f"lesson.{lang}.md"
+    text = (FOLDER / name / file).read_text(encoding="utf-8")
+    is_behind = BEHIND in text
+    text = _COMMENTS.sub("", text)
     head, *sections = re.split(r"^## (?=\S)", text, flags=re.M)
     title, _, summary = head.removeprefix("# ").partition("\n")
     titles = [s.partition("\n")[0] for s in sections]
-    if not head.startswith("# ") or not titles or titles[-1] != "Questions":
+    if not head.startswith("# ") or not titles or titles[-1] != LANGUAGES[lang]:
         raise ValueError(f"{name}: a lesson begins with a title and ends with its questions")
     steps = tuple(_step(FOLDER / name, s) for s in sections[:-1])
     asked = sections[-1].partition("\n")[2].strip()
-    questions = tuple(_question(block) for block in asked.split("\n\n"))
-    return Lesson(name, NUMBERS[name], title, " ".join(summary.split()), steps, questions)
+    cells = [q.cell for q in read(name).questions] if lang != ENGLISH else ()
+    questions = tuple(
+        _question(block, *cells[i : i + 1]) for i, block in enumerate(asked.split("\n\n"))
+    )
+    summary = " ".join(summary.split())
+    return Lesson(name, NUMBERS[name], title, summary, steps, questions, lang, is_behind)
 
 
 def _step(folder: Path, section: str) -> Step:
@@ -170,8 +187,8 @@ def _function(code: str, name: str) -> str:
     return rest[: end.end()]
 
 
-def _question(block: str) -> Question:
-    said = {"choices": ""}
+def _question(block: str, cell: tuple[str, ...] = ()) -> Question:
+    said = {"choices": "", "cell": " | ".join(cell)}
     for line in block.splitlines():
         if line[:1] not in _KINDS or line[1:2] != " ":
             raise ValueError(f"not a line of a question: {line}")

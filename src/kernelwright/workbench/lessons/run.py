@@ -13,7 +13,8 @@ import torch
 from kernelwright.machine import random_state
 from kernelwright.workbench.report import strips
 
-from .lesson import CELL, Lesson, Question, Text
+from . import language
+from .lesson import CELL, ENGLISH, LANGUAGES, Lesson, Question, Text
 from .tables import Cell, Measured, Picture, Table, shown
 
 CLOSE = 0.01  # relative tolerance of a numeric answer
@@ -58,16 +59,18 @@ def run(lesson: Lesson, timed: bool = True) -> Run:
     return Run(lesson, measurement.measure(), here)
 
 
-def filled(text: Text, measured: Measured) -> str:
-    """A text with the run's cells filled in; paragraphs with cells are wrapped again."""
-    return "\n\n".join(_filled(p, measured) for p in text.text.split("\n\n"))
+def filled(text: Text, measured: Measured, lang: str = ENGLISH) -> str:
+    """A text with the run's cells filled in; English paragraphs with cells are wrapped again."""
+    return "\n\n".join(_filled(p, measured, lang) for p in text.text.split("\n\n"))
 
 
-def _filled(paragraph: str, measured: Measured) -> str:
-    done, count = CELL.subn(
-        lambda m: shown(measured.table(m[1].strip()).cell(m[2].strip(), m[3].strip())), paragraph
-    )
-    if not count or not re.match(r"\w|`|\*\*", done):
+def _filled(paragraph: str, measured: Measured, lang: str) -> str:
+    def cell(m: re.Match[str]) -> str:
+        value = measured.table(m[1].strip()).cell(m[2].strip(), m[3].strip())
+        return shown(language.cell(value, lang))
+
+    done, count = CELL.subn(cell, paragraph)
+    if lang != ENGLISH or not count or not re.match(r"\w|`|\*\*", done):
         return done
     return textwrap.fill(done, WIDTH, break_long_words=False, break_on_hyphens=False)
 
@@ -83,7 +86,8 @@ def right(given: str, question: Question, measured: Measured) -> bool:
     truth = answer(question, measured)
     given = given.strip().rstrip("%").replace(",", "")
     if isinstance(truth, str):
-        return given.casefold() == truth.casefold()
+        names = {language.said(truth, lang).casefold() for lang in LANGUAGES}
+        return given.casefold() in names
     try:
         number = float(given)
     except ValueError:
@@ -93,5 +97,7 @@ def right(given: str, question: Question, measured: Measured) -> bool:
 
 def drawn(lesson: Lesson, picture: Picture) -> str:
     """The picture as an SVG."""
+    picture = language.picture(picture, lesson.lang)
     label = f"{picture.title} (lesson {lesson.number}, {lesson.name})"
-    return strips.picture(picture.title, picture.notes, picture.strips, label)
+    notes = [line for note in picture.notes for line in language.lines(note)]
+    return strips.picture(picture.title, notes, picture.strips, label)

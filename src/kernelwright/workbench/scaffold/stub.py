@@ -16,6 +16,7 @@ def stub(public: dict[str, str] | None = None) -> str:
         "# Written by `make tables` from the table in ops/__init__.py.",
         "from . import nn as nn",
         "from . import optim as optim",
+        "from .integrations.transformers import is_patched as is_patched",
         "from .integrations.transformers import patch as patch",
         "from .integrations.transformers import unpatch as unpatch",
         "from .integrations.transformers.attention import register_attention as register_attention",

@@ -28,6 +28,8 @@ class Candidate:
         is_native: whether this is PyTorch's own function itself.
         any_strides: whether results may have other strides than the specified ones.
         place: the process in which it runs, if not this one.
+        check: given the arguments and the results of a call, what is wrong, or ""; it decides in
+            place of the error budget, and about the dtypes of the results.
     """
 
     operator: Operator
@@ -38,6 +40,7 @@ class Candidate:
     any_strides: bool = False
     place: Place | None = None
     is_native: bool = False
+    check: Callable[[dict[str, Any], tuple[Any, ...]], str] | None = None
 
 
 class Expected:

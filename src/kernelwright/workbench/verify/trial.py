@@ -160,6 +160,8 @@ class Trial:
         """Why results are wrong by value, or None."""
         if len(results) != len(want.native):
             return f"{len(results)} results, should be {len(want.native)}"
+        if self.candidate.check:
+            return self.candidate.check(want.args, results) or None
         names = result_names(self.operator, want.args)
         exact = self.operator.exact
         yardstick = want.native

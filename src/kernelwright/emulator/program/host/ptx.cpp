@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace kw::ptx {
 namespace {
@@ -70,8 +71,8 @@ class Parser {
   }
 
  private:
-  void wrong(const std::string &text) {
-    if (code_.wrong.empty()) code_.wrong = text;
+  void wrong(const std::string &text, const std::string &why = "") {
+    if (code_.wrong.empty()) code_.wrong = text, code_.why = why;
   }
   void skip() {
     for (;;) {
@@ -159,6 +160,11 @@ class Parser {
       if (i.words.size() > 1 && type_of(word, &t)) i.types.push_back(t);
       word.clear();
     }
+    if (i.guard.kind == Arg::kLabel) return wrong(i.text, "there is no predicate " + i.guard.name);
+    if (const std::string why = wrong_form(i); !why.empty()) return wrong(i.text, why);
+    if (i.begins("cp.async.c") && i.args.size() > 3 && predicates_.count(i.args[3].slot) &&
+        i.args[3].kind == Arg::kSlot)
+      return wrong(i.text, "it has no form with a predicate");
     for (const auto chapter : {arithmetic, memory, together, control})
       if ((i.act = chapter(i))) break;
     if (!i.act) return wrong(i.text);
@@ -168,7 +174,7 @@ class Parser {
   void declaration(const std::string &what) {
     if (what != ".reg") return stop((".x" + what).c_str() + 2);
     skip();
-    name();
+    const bool predicate = name() == ".pred";
     for (;;) {
       skip();
       while (*at_ == '%') ++at_;
@@ -180,7 +186,8 @@ class Parser {
         skip();
         if (*at_ == '>') ++at_;
       } else if (!its.empty()) {
-        slot(its);
+        const unsigned one = slot(its);
+        if (predicate) predicates_.insert(one);
       }
       skip();
       if (*at_ != ',') break;
@@ -226,14 +233,16 @@ class Parser {
       ++at_;
       a = arg();
       a.inverted = true;
-    } else if (*at_ == '_') {
+    } else if (*at_ == '_' && !in_name(at_[1])) {
       ++at_;
       a.kind = Arg::kNone;
-    } else if (isdigit(static_cast<unsigned char>(*at_)) || *at_ == '-') {
+    } else if (isdigit(static_cast<unsigned char>(*at_)) || *at_ == '-' ||
+               (*at_ == '.' && isdigit(static_cast<unsigned char>(at_[1])))) {
       literal(a);
     } else if (*at_ == '%' && isdigit(static_cast<unsigned char>(at_[1]))) {
       a.kind = Arg::kSlot;
       a.slot = static_cast<unsigned>(strtol(at_ + 1, const_cast<char **>(&at_), 10));
+      code_.operands = std::max(code_.operands, a.slot + 1);
     } else {
       while (*at_ == '%') ++at_;
       const char *start = at_;
@@ -244,29 +253,42 @@ class Parser {
         a.kind = Arg::kSlot, a.slot = slots_[its];
       } else if (known != std::end(kSpecials)) {
         a.kind = Arg::kSpecial, a.slot = static_cast<unsigned>(known - std::begin(kSpecials));
+      } else if (its == "WARP_SZ") {
+        a.kind = Arg::kNumber, a.number = 32;
       } else {
         a.kind = Arg::kLabel, a.name.assign(start, at_);
       }
     }
     return a;
   }
+  // Numbers are 64-bit integers, or floating-point numbers of 64 bits until their operand's type is
+  // known. The bits after 0f and 0d have no sign.
   void literal(Arg &a) {
     a.kind = Arg::kNumber;
     char *end;
     const bool minus = *at_ == '-';
     if (minus) ++at_;
-    if (at_[0] == '0' && (at_[1] == 'f' || at_[1] == 'F') && isxdigit((unsigned char)at_[2])) {
-      a.number = strtoull(at_ + 2, &end, 16);  // the bits of a float
-    } else if (at_[0] == '0' && (at_[1] == 'd' || at_[1] == 'D')) {
+    const char *start = at_;
+    const char second = at_[0] == '0' ? static_cast<char>(tolower(at_[1])) : 0;
+    if (!minus && (second == 'f' || second == 'd')) {
+      a.literal = second == 'f' ? Arg::kSingleBits : Arg::kDoubleBits;
       a.number = strtoull(at_ + 2, &end, 16);
-    } else if (at_[0] == '0' && (at_[1] == 'b' || at_[1] == 'B')) {
+      if (end - at_ != (second == 'f' ? 10 : 18)) return wrong(start);
+    } else if (second == 'b') {
       a.number = strtoull(at_ + 2, &end, 2);
     } else {
       a.number = strtoull(at_, &end, 0);
-      if (*end == '.') a.number = to_bits(static_cast<float>(strtod(at_, &end)));
+      if (second != 'x' && (*end == '.' || *end == 'e' || *end == 'E' || end == at_)) {
+        const double value = strtod(at_, &end);
+        a.literal = Arg::kDecimal;
+        a.number = to_bits(minus ? -value : value);
+      }
     }
-    if (*end == 'U' || *end == 'u') ++end;
-    if (minus) a.number = -a.number;
+    if (a.literal == Arg::kInteger) {
+      if (*end == 'U' || *end == 'u') ++end;
+      if (minus) a.number = -a.number;
+    }
+    if (end == start || in_name(*end)) return wrong(start, "its number is not understood");
     at_ = end;
   }
 
@@ -274,6 +296,7 @@ class Parser {
   Code &code_;
   std::map<std::string, unsigned> slots_;
   std::map<std::string, u64> labels_;
+  std::set<unsigned> predicates_;
 };
 
 }  // namespace
@@ -374,10 +397,12 @@ void execute(const Code *code, Operand *operands, unsigned count, const void *wh
              Gathering *gathering) {
   kw_current->where = where;
   if (!code->wrong.empty()) {
-    const char *why = refused(code->wrong);
+    const char *why = code->why.empty() ? refused(code->wrong) : code->why.c_str();
     kw_fail_at(where, "PTX `%s` is not emulated%s%s", code->wrong.c_str(), why ? ": " : "",
                why ? why : "");
   }
+  if (code->operands > count)
+    kw_fail_at(where, "PTX names the operand %%%u, of %u", code->operands - 1, count);
   u64 few[kOperands + 32];
   std::vector<u64> many(code->slots > kOperands + 32 ? code->slots : 0);
   Frame frame = {many.empty() ? few : many.data(), where, 0, gathering};

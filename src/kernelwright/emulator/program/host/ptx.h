@@ -25,6 +25,8 @@ bool type_of(const std::string &name, Type *found);
 
 struct Arg {
   enum Kind { kSlot, kNumber, kSpecial, kVector, kLabel, kNone } kind = kNone;
+  // How a number is written: 3, 1.5, 0f3fc00000, 0d3ff8000000000000.
+  enum Literal { kInteger, kDecimal, kSingleBits, kDoubleBits } literal = kInteger;
   unsigned slot = 0;       // number of a register, operand or special register
   u64 number = 0;          // an immediate; the offset of an address
   bool address = false;    // it is in brackets
@@ -68,7 +70,9 @@ constexpr unsigned kOperands = 64;
 struct Code {
   std::vector<Instruction> instructions;
   unsigned slots = kOperands;
-  std::string wrong;  // the construct that is not emulated
+  unsigned operands = 0;  // that its text names
+  std::string wrong;      // the construct that is not emulated
+  std::string why;
   const char *file;
   int line;
 };
@@ -81,6 +85,10 @@ Act arithmetic(Instruction &);
 Act memory(Instruction &);
 Act together(Instruction &);
 Act control(Instruction &);
+
+// What a form of a known instruction has that is not emulated, or nothing. Literals get the bits of
+// the operand's type.
+std::string wrong_form(Instruction &);
 
 // Why an instruction that is known is not emulated, or null.
 const char *refused(const std::string &name);

@@ -1,5 +1,6 @@
 // PTX arithmetic: integers, floating-point numbers, bits, conversions, comparisons.
 #include <algorithm>
+#include <cfenv>
 #include <map>
 
 #include "ptx.h"
@@ -49,6 +50,29 @@ int direction(const Instruction &i) {
   return i.has("rm") ? -1 : i.has("rp") ? 1 : i.has("rz") ? 0 : 2;
 }
 
+// What an operation gives if results are rounded as an instruction says. The compiler knows of no
+// rounding but to the nearest number: neither operands nor result may be known to it.
+template <typename F> auto directed(const Instruction &i, F operation) {
+  const int d = direction(i);
+  std::fesetround(d == 2 ? FE_TONEAREST : d < 0 ? FE_DOWNWARD : d > 0 ? FE_UPWARD : FE_TOWARDZERO);
+  volatile auto result = operation();
+  std::fesetround(FE_TONEAREST);
+  return static_cast<decltype(operation())>(result);
+}
+template <typename T> T exactly(const Instruction &i, T a, T b, T c) {
+  volatile T x = a, y = b, z = c;
+  const std::string &op = i.words[0];
+  return directed(i, [&]() -> T {
+    if (op == "add") return x + y;
+    if (op == "sub") return x - y;
+    if (op == "mul") return x * y;
+    if (op == "fma" || op == "mad") return std::fma(T(x), T(y), T(z));
+    if (op == "div") return x / y;
+    if (op == "rcp") return 1 / x;
+    return std::sqrt(T(x));
+  });
+}
+
 float flushed(float x, bool ftz) {
   return ftz && std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x;
 }
@@ -62,11 +86,9 @@ template <typename F> u64 halves(Type t, const u64 *in, F act) {
   return masked(low, b) | high << b;
 }
 
-u64 float_result(const Instruction &i, Type t, double exact, float nearest) {
+u64 float_result(const Instruction &i, Type t, double exact, float rounded) {
   if (t.kind == 'f' && t.bits == 32) {
-    const int d = direction(i);
-    float x = d == 2 ? nearest : program::narrow(exact, d);
-    x = flushed(x, i.has("ftz"));
+    float x = flushed(rounded, i.has("ftz"));
     if (i.has("sat")) x = x > 0 ? (x < 1 ? x : 1) : 0;
     return to_bits(x);
   }
@@ -84,6 +106,9 @@ u64 float_op(const Instruction &i, Type t, u64 a, u64 b, u64 c) {
   const double x = value(a), y = value(b), z = value(c);
   const float fx = static_cast<float>(x), fy = static_cast<float>(y), fz = static_cast<float>(z);
   const std::string &op = i.words[0];
+  if (direction(i) != 2)
+    return t.bits == 64 ? to_bits(exactly(i, x, y, z))
+                        : float_result(i, t, 0, exactly(i, fx, fy, fz));
   if (op == "add") return float_result(i, t, x + y, fx + fy);
   if (op == "sub") return float_result(i, t, x - y, fx - fy);
   if (op == "mul") return float_result(i, t, x * y, fx * fy);
@@ -110,7 +135,8 @@ u64 float_op(const Instruction &i, Type t, u64 a, u64 b, u64 c) {
   if (op == "sin") return float_result(i, t, std::sin(x), float(std::sin(x)));
   if (op == "cos") return float_result(i, t, std::cos(x), float(std::cos(x)));
   if (op == "tanh") return float_result(i, t, std::tanh(x), float(std::tanh(x)));
-  return to_bits(std::copysign(fy, fx));  // copysign: b with the sign of a
+  const u64 sign = u64(1) << (t.bits - 1);  // copysign: b with the sign of a
+  return (b & ~sign) | (a & sign);
 }
 
 u64 integer_op(const Instruction &i, Type t, u64 a, u64 b, u64 c) {
@@ -133,7 +159,9 @@ u64 integer_op(const Instruction &i, Type t, u64 a, u64 b, u64 c) {
       product =
           s ? __int128(extended(a, 24)) * extended(b, 24) : __int128(masked(a, 24) * masked(b, 24));
     if (i.has("hi"))
-      product = s ? product >> n : __int128(static_cast<unsigned __int128>(product) >> n);
+      product = op.size() == 5 ? product >> 16  // the upper 32 bits of 48
+                : s            ? product >> n
+                               : __int128(static_cast<unsigned __int128>(product) >> n);
     return static_cast<u64>(product) + (op[1] == 'a' ? c : 0);
   }
   if (op == "div") return !ub ? ~u64(0) : s ? (sb == -1 ? -sa : sa / sb) : ua / ub;
@@ -198,9 +226,10 @@ void mov(const Instruction &i, Frame &f) {
   }
 }
 
-bool compares(const std::string &op, Type t, u64 a, u64 b) {
+bool compares(const std::string &op, Type t, u64 a, u64 b, bool ftz) {
   if (t.floating()) {
-    const double x = number(t, a), y = number(t, b);
+    double x = number(t, a), y = number(t, b);
+    if (t.bits == 32) x = flushed(float(x), ftz), y = flushed(float(y), ftz);
     const bool nan = x != x || y != y;
     if (op == "num") return !nan;
     if (op == "nan") return nan;
@@ -216,7 +245,7 @@ bool compares(const std::string &op, Type t, u64 a, u64 b) {
   }
   const std::int64_t sa = extended(a, t.bits), sb = extended(b, t.bits);
   const u64 ua = masked(a, t.bits), ub = masked(b, t.bits);
-  const bool s = t.kind == 's' && op[0] != 'l' + 0 ? true : t.kind == 's';
+  const bool s = t.kind == 's';
   if (op == "eq") return ua == ub;
   if (op == "ne") return ua != ub;
   if (op == "lt") return s ? sa < sb : ua < ub;
@@ -229,7 +258,8 @@ void setp(const Instruction &i, Frame &f) {
   std::size_t first = 1;
   const bool two = i.text.find('|') != std::string::npos;
   if (two) first = 2;
-  bool yes = compares(i.words[1], i.type(), f.get(i.args[first]), f.get(i.args[first + 1]));
+  bool yes =
+      compares(i.words[1], i.type(), f.get(i.args[first]), f.get(i.args[first + 1]), i.has("ftz"));
   bool no = !yes;
   if (i.args.size() > first + 2) {
     const bool with = f.get(i.args[first + 2]) & 1;
@@ -316,9 +346,10 @@ u64 narrowed(const Instruction &i, Type to, double x) {
   if (i.has("relu") && !(x > 0)) x = x != x ? x : 0;
   if (i.has("sat") && to.floating()) x = x > 0 ? (x < 1 ? x : 1) : 0;
   const bool truncate = i.has("rz");
-  if (to.kind == 't') {  // 10 bits of mantissa: to nearest (ties away from zero), or truncated
+  if (to.kind == 't') {  // 10 bits of mantissa; of two nearest numbers, rna takes the larger one
     u32 bits = static_cast<u32>(to_bits(static_cast<float>(x)));
-    if (x == x && !std::isinf(x)) bits = ((truncate ? bits : bits + 0x1000u)) & ~0x1fffu;
+    const u32 half = i.has("rna") ? 0x1000u : 0xfffu + (bits >> 13 & 1);
+    if (x == x && !std::isinf(x)) bits = (truncate ? bits : bits + half) & ~0x1fffu;
     return bits;
   }
   if (to.kind == 'f' && to.bits == 32) {
@@ -351,7 +382,9 @@ void cvt(const Instruction &i, Frame &f) {
     return f.set(i.args[0], masked(narrowed(i, to, x), to.bits));
   }
   if (from.floating()) {
-    const double x = rounded_to_integer(i, number(from, a));
+    const double value = number(from, a);
+    const double x = rounded_to_integer(
+        i, from.bits == 32 ? flushed(static_cast<float>(value), i.has("ftz")) : value);
     const bool s = to.kind == 's';
     const double low = s ? -std::ldexp(1.0, to.bits - 1) : 0, high = std::ldexp(1.0, to.bits - s);
     const u64 most = s ? (u64(1) << (to.bits - 1)) - 1 : masked(~u64(0), to.bits);
@@ -364,15 +397,20 @@ void cvt(const Instruction &i, Frame &f) {
   }
   const std::int64_t sx = from.kind == 's' ? extended(a, from.bits) : masked(a, from.bits);
   if (to.floating()) {
-    const double x = from.kind == 's' || from.bits < 64 ? double(sx) : double(u64(sx));
-    if (to.bits == 32 && direction(i) == 2)
-      return f.set(i.args[0], to_bits(from.kind == 's' ? float(sx) : float(u64(sx))));
-    return f.set(i.args[0], masked(narrowed(i, to, x), to.bits));
+    const bool s = from.kind == 's';
+    const u64 ux = static_cast<u64>(sx);
+    volatile std::int64_t vs = sx;
+    volatile u64 vu = ux;
+    if (to.bits == 32)
+      return f.set(i.args[0], to_bits(directed(i, [&] { return s ? float(vs) : float(vu); })));
+    const double x = directed(i, [&] { return s ? double(vs) : double(vu); });
+    return f.set(i.args[0], to.bits == 64 ? to_bits(x) : masked(narrowed(i, to, x), to.bits));
   }
   if (i.has("sat")) {
-    const std::int64_t low = to.kind == 's' ? -(1ll << (to.bits - 1)) : 0;
-    const std::int64_t high = to.kind == 's' ? (1ll << (to.bits - 1)) - 1 : (1ll << to.bits) - 1;
-    return f.set(i.args[0], masked(std::clamp(sx, low, high), to.bits));
+    const __int128 x = from.kind == 's' ? __int128(sx) : __int128(static_cast<u64>(sx));
+    const bool s = to.kind == 's';
+    const __int128 one = 1, most = (one << (to.bits - s)) - 1, least = s ? -most - 1 : __int128(0);
+    return f.set(i.args[0], masked(static_cast<u64>(std::clamp(x, least, most)), to.bits));
   }
   f.set(i.args[0], masked(sx, to.bits));
 }

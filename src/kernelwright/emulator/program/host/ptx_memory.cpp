@@ -1,6 +1,7 @@
 // PTX memory instructions: loads, stores, atomics, asynchronous copies, mbarriers, fences.
 #include <atomic>
 #include <cstring>
+#include <set>
 
 #include "ptx.h"
 
@@ -141,7 +142,9 @@ void isspacep(const Instruction &i, Frame &f) {
   const auto *p = reinterpret_cast<const unsigned char *>(f.get(i.args[1]));
   const emulator::Block &b = *kw_current->block;
   const bool shared = p >= b.shared && p < b.shared + b.shared_bytes + b.dynamic_bytes;
-  f.set(i.args[0], in_shared(i) == shared);
+  const auto *own = static_cast<const unsigned char *>(kw_current->stack);
+  const bool local = p >= own && p < own + emulator::kStack;
+  f.set(i.args[0], in_shared(i) ? shared : !shared && !local);
 }
 void mapa(const Instruction &i, Frame &f) {
   f.set(i.args[0], kw_mapa(static_cast<u32>(f.get(i.args[1])), static_cast<u32>(f.get(i.args[2]))));
@@ -174,6 +177,7 @@ void wait_all(const Instruction &, Frame &) {
 
 // ---- mbarriers: 8 bytes that hold the phase, the arrivals per phase and the missing ones
 
+constexpr unsigned kPendingAt = 4;  // in the state that an arrival returns, above the phase
 struct Mbarrier {
   u32 phase : 4, expected : 14, pending : 14;
   std::int32_t bytes;
@@ -206,13 +210,20 @@ void mbarrier_op(const Instruction &i, Frame &f) {
   } else if (op == "inval") {
   } else if (op == "expect_tx") {
     mbarrier(f, f.get(i.args[0]), shared)->bytes += static_cast<int>(f.get(i.args[1]));
+  } else if (op == "complete_tx") {
+    Mbarrier *m = mbarrier(f, f.get(i.args[0]), shared);
+    m->bytes -= static_cast<int>(f.get(i.args[1]));
+    kw_fence(emulator::kBlockScope);
+    settle(m);
+  } else if (op == "pending_count") {
+    f.set(i.args[0], f.get(i.args[1]) >> kPendingAt);
   } else if (op == "arrive" || op == "arrive_drop") {
     const bool returns = !i.args[0].address;
     const std::size_t first = returns ? 1 : 0;
     Mbarrier *m = mbarrier(f, f.get(i.args[first]), shared);
     const bool more = i.args.size() > first + 1;
     const u32 value = more ? static_cast<u32>(f.get(i.args[first + 1])) : 1;
-    if (returns) f.set(i.args[0], m->phase);
+    if (returns) f.set(i.args[0], m->phase | u64(m->pending) << kPendingAt);
     if (i.has("expect_tx")) m->bytes += static_cast<int>(value);
     if (op == "arrive_drop") --m->expected;
     arrive(f, m, i.has("expect_tx") ? 1 : value);
@@ -235,6 +246,10 @@ void cp_async_arrive(const Instruction &i, Frame &f) {
   if (i.has("noinc")) arrive(f, mbarrier(f, f.get(i.args[0]), true), 1);
 }
 
+const std::set<std::string> kMbarrier = {"init",        "inval",       "expect_tx",
+                                         "complete_tx", "arrive",      "test_wait",
+                                         "try_wait",    "arrive_drop", "pending_count"};
+
 }  // namespace
 
 Act memory(Instruction &i) {
@@ -256,7 +271,7 @@ Act memory(Instruction &i) {
   if (i.begins("cp.async.wait_all")) return wait_all;
   if (i.begins("cp.async.mbarrier.arrive")) return n == 1 ? cp_async_arrive : nullptr;
   if (i.begins("cp.async.ca") || i.begins("cp.async.cg")) return n >= 3 ? cp_async : nullptr;
-  if (op == "mbarrier" && i.words.size() > 1) return mbarrier_op;
+  if (op == "mbarrier" && i.words.size() > 1 && kMbarrier.count(i.words[1])) return mbarrier_op;
   return nullptr;
 }
 

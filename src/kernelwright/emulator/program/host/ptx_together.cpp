@@ -1,5 +1,6 @@
 // PTX that a warp or a block executes together: shuffles, votes, barriers, matrices.
 #include <cstring>
+#include <set>
 
 #include "matrices.h"
 #include "ptx.h"
@@ -82,6 +83,11 @@ void barrier(const Instruction &i, Frame &f) {
     return;
   }
   if (i.has("red")) {
+    const bool counted = i.args.size() > 3;
+    if (i.args.size() < 3 || f.get(i.args[1]) != 0 ||
+        (counted && f.get(i.args[2]) != kw_current->block->count))
+      kw_fail_at(f.where, "PTX `%s` is not emulated: a reduction of a part of the block",
+                 i.text.c_str());
     const Wait what = i.has("popc")  ? emulator::kBarrierCount
                       : i.has("and") ? emulator::kBarrierAnd
                                      : emulator::kBarrierOr;
@@ -299,7 +305,12 @@ void mma_f64(const Instruction &i, Frame &f) {
 }
 
 Act plan_mma(Instruction &i) {
-  if (i.args.size() < 4 || i.types.size() < 4 || !i.has("row") || !i.has("col")) return nullptr;
+  static const std::set<std::string> words = {"mma", "sync", "aligned", "row", "col", "satfinite"};
+  for (const std::string &w : i.words) {
+    Type t;
+    if (!words.count(w) && !type_of(w, &t) && w != "m8n8k4" && w.rfind("m16n8k", 0)) return nullptr;
+  }
+  if (i.args.size() != 4 || i.types.size() != 4 || !i.has("row") || !i.has("col")) return nullptr;
   if (i.has("m8n8k4") && i.types[0].bits == 64 && i.args[0].parts.size() == 2) return mma_f64;
   if (i.words.size() > 1 && i.words[1] == "sp") return nullptr;
   int k = 0;
@@ -354,6 +365,11 @@ Act together(Instruction &i) {
   if (op == "activemask") return n == 1 ? activemask : nullptr;
   if (op == "bar" || op == "barrier") return barrier;
   const bool b16 = i.has("b16") && i.has("m8n8");
+  if (op == "ldmatrix" || op == "stmatrix") {
+    const Arg &data = i.args[op == "stmatrix" ? 1 : 0];
+    if (n == 2 && (data.kind == Arg::kVector ? data.parts.size() : 1) != matrices(i))
+      return nullptr;
+  }
   if (op == "ldmatrix") return n == 2 && b16 ? ldmatrix : nullptr;
   if (op == "stmatrix") return n == 2 && b16 ? stmatrix : nullptr;
   if (op == "movmatrix") return n == 2 && b16 ? movmatrix : nullptr;

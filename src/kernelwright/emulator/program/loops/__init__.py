@@ -83,6 +83,10 @@ def _loops(kernel: _Found, text: str, facts: Facts, said: list[str]) -> str:
     Raises:
         Refused: it cannot be shown that they are equivalent.
     """
+    reached = (t for all_ in facts.reached(code_of(text)[0]).values() for t in all_)
+    for t in (*kernel.head, *facts.meaning(code_of(text)[0]), *reached):
+        if t.text in facts.volatile_types:
+            raise Refused(f"{t.text} is volatile")
     meetings = Meetings(facts, kernel.volatile, set(kernel.parameters), said)
     text = meetings.body(text)
     for _ in range(_PASSES):
@@ -144,6 +148,7 @@ class _Found:
         self.name, self.body, self.end = name, body, end
         self.parameters: dict[str, bool] = {}  # whether each is a pointer
         self.types: set[str] = set()
+        self.head: list[Token] = []  # its parameters
         self.volatile: set[str] = set()  # parameters that are pointers to volatile
 
 
@@ -167,6 +172,7 @@ def _kernels(all_: list[Token]) -> Iterator[_Found]:
                     found = _Found(all_[last[0] - 1].text, k, end)
                     found.parameters = _parameters(all_, *last)
                     found.types = _template(all_, i)
+                    found.head = all_[last[0] : last[1]]
                     found.volatile = _volatile(all_, *last)
                     yield found
 
@@ -184,7 +190,12 @@ def _parameters(all_: list[Token], first: int, last: int) -> dict[str, bool]:
 
 def _volatile(all_: list[Token], first: int, last: int) -> set[str]:
     parts = (all_[a:b] for a, b in split(all_, first + 1, last, ",") if a < b)
-    return {p[-1].text for p in parts if {"volatile", "*"} <= {t.text for t in p}}
+    found: set[str] = set()
+    for p in parts:
+        words = [t.text for t in p]
+        if "volatile" in words and ("*" in words or "[" in words):
+            found.add(words[words.index("[") - 1 if "[" in words else -1])
+    return found
 
 
 def _template(all_: list[Token], at: int) -> set[str]:

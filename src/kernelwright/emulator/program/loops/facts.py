@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import pairwise
 
-from .. import asm
+from .. import asm, lockstep
 from ..tokens import Token, angle_opening, closing, opening, tokens
 from .definitions import Definition, definitions
 
@@ -98,6 +98,22 @@ class Facts:
     def meets(self) -> bool:
         """Whether threads meet anywhere in the program."""
         return any(MEETS.search(text) for text in self._texts)
+
+    @cached_property
+    def volatile_types(self) -> frozenset[str]:
+        """Names of types and macros that contain `volatile`."""
+        return lockstep.words_of(self._texts) - set(lockstep.VOLATILE)
+
+    @cached_property
+    def volatile_outside(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Volatile variables outside of functions, and volatile members."""
+        words = lockstep.words_of(self._texts)
+        variables, members = set[str](), set[str]()
+        for text in self._texts if words else ():
+            found = lockstep.declared_outside(tokens(text), words)
+            variables |= found[0]
+            members |= found[1]
+        return frozenset(variables), frozenset(members)
 
     @cached_property
     def groups(self) -> frozenset[str]:

@@ -176,7 +176,7 @@ class Inliner:
             names[p.name] = f"{mark}_{p.name}"
             words = [names.get(w, w) for w in p.type_ if w != "&"]
             if deduced & set(p.type_):
-                words = ["auto"]
+                words = ["volatile auto *" if {"volatile", "*"} <= set(p.type_) else "auto"]
             made.append(f"{' '.join(words)} {names[p.name]} = {value};")
         return made
 

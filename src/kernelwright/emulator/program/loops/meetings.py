@@ -4,7 +4,7 @@
         becomes auto KwB1 = kw::loops::bring_shfl_down_sync(KwThread, ~0u, x, 4); KwMeet(KwB1);
         x += KwB1.got();
     s[t] += s[t + 4];                                     where s is a pointer to volatile
-        becomes auto KwV1 = s[t] + (s[t + 4]); KwFlow(); s[t] = KwV1; KwFlow();
+        becomes KwFlow(); auto KwV1 = s[t] + (s[t + 4]); KwFlow(); s[t] = KwV1; KwFlow();
 
 Functions that contain such operations are inlined. Tiles of a warp become masks. What cannot be
 split is left unchanged, and the kernel is rejected later.
@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
+from ..lockstep import of_asm, writes
 from ..tokens import Token, closing, split
 from .definitions import code_of
 from .facts import Facts, is_mark
@@ -36,6 +38,8 @@ _OF_A_TILE = {
 }
 _TILES_MEET = ("shfl", "shfl_up", "shfl_down", "shfl_xor", "any", "all", "ballot")
 _PASSES = 60
+_VOLATILE = ("volatile", "__volatile__", "__volatile")
+_CAST = "KwVolatile"  # stands for `volatile` in a cast
 
 Edit = tuple[int, int, str]
 
@@ -65,6 +69,8 @@ class Meetings:
         self.tiles: dict[str, str] = {}  # their sizes
         self.inliner = Inliner(facts, parameters, self.tiles, lines)
         self.count = 0
+        self._memory: set[str] = set()  # variables that are volatile themselves
+        self._scalars: set[str] = set()  # those in shared memory that are no arrays
         self.shared: set[str] = set()  # of functions, declared in the text
 
     def body(self, text: str) -> str:
@@ -87,6 +93,8 @@ class Meetings:
         else:
             raise Refused("too many operations of a warp in one statement")
         self._waits(tree)
+        self._understood(tree)
+        text = re.sub(r"KwFlow\(\);(?=\s*(?:/\*@\d+\*/)?\s*KwFlow\(\);)", "", text)
         new = [one for one in self.inliner.shared.values() if one not in self.shared]
         self.shared |= set(new)
         if shared := " ".join(new):
@@ -104,28 +112,29 @@ class Meetings:
     # ---- volatile
 
     def _without_volatile(self, text: str) -> str:
-        """The text without `volatile`; records the names of pointers to volatile."""
+        """The text without `volatile`; records the names of pointers to volatile, and of volatile
+        arrays and shared variables. A cast keeps a mark."""
         all_, _ = code_of(text)
         edits: list[Edit] = []
         for i, t in enumerate(all_):
-            if t.text != "volatile" or all_[i - 1].text in ("asm", "__asm__", "__asm"):
+            if t.text not in _VOLATILE or of_asm(all_, i):
                 continue
             end = next((k for k in range(i, len(all_)) if all_[k].text in ";,)=(["), i)
-            words = [x.text for x in all_[i:end]]
-            if "*" in words and all_[end - 1].kind == "name":
-                self.volatile.add(all_[end - 1].text)
-            elif all_[end].text in ("[", "=", ";") and all_[end - 1].kind == "name":
-                self._memory.add(all_[end - 1].text)
-            edits.append((t.start, t.end, ""))
+            name, after = all_[end - 1], all_[end].text
+            start = next((k for k in range(i, 0, -1) if all_[k].text in ";{}"), 0)
+            if name.kind == "name" and after != ")":
+                pointer = any(x.text == "*" for x in all_[i:end]) or after == "["
+                shared = any(x.text == "__shared__" for x in all_[start:end])
+                kind = self.volatile if pointer or shared else self._memory
+                kind.add(name.text)
+                if shared and not pointer:
+                    self._scalars.add(name.text)
+            edits.append((t.start, t.end, _CAST if after in (")", ">", "(") else ""))
         return applied(text, edits)
 
-    @property
-    def _memory(self) -> set[str]:
-        """Variables that are volatile themselves."""
-        return self.__dict__.setdefault("_variables", set())
-
     def _waits(self, tree: Node) -> None:
-        names = self.volatile | self._memory
+        variables, members = self.facts.volatile_outside
+        names = self.volatile | self._memory | variables | members
         for node in tree.walk():
             if node.kind not in ("for", "while", "do"):
                 continue
@@ -135,11 +144,44 @@ class Meetings:
             if names & {self.all[i].text for a, b in spans for i in range(a, b)}:
                 raise Refused("a loop waits for a volatile value")
 
+    def _understood(self, tree: Node) -> None:
+        """Each write to volatile memory is two statements, and nothing else may be one.
+
+        Raises:
+            Refused: it cannot be shown.
+        """
+        variables, members = self.facts.volatile_outside
+        for first, end in writes(self.all, self.volatile | variables | members):
+            its = self.all[first:end]
+            place = {t.text for t in its}
+            dots = (".", "->")
+            chosen = {b.text for a, b in pairwise(its) if a.text in dots and b.text in members}
+            exchanged = chosen or place & (self.volatile | variables)
+            if exchanged and not self.all[end + 1].text.startswith("KwV"):
+                raise Refused("a write to volatile memory in a form that is not understood")
+        allowed = {
+            i
+            for n in tree.walk()
+            if n.kind == "declaration"
+            and self.volatile & {self.all[d.name].text for d in n.declared}
+            for i in range(n.first, n.last + 1)
+        }
+        for i, t in enumerate(self.all):
+            if t.text == _CAST and i not in allowed:
+                raise Refused("a cast to volatile")
+            bare = t.text in self.volatile and t.text not in self._scalars and i not in allowed
+            if bare and self.all[i + 1].text != "[" and self.all[i - 1].text != "*":
+                member = self.all[i - 1].text in (".", "->")
+                if not member:
+                    raise Refused("a pointer to volatile that goes elsewhere")
+
     def _write(self, node: Node) -> str | None:
         """A write through a pointer to volatile as two statements: other lanes read before it."""
         first = node.first + (self.all[node.first].text == "*")
         name, after = self.all[first].text, self.all[first + 1].text
-        if name not in self.volatile or (first == node.first and after != "["):
+        if name not in self.volatile or (
+            first == node.first and after != "[" and name not in self._scalars
+        ):
             return None
         equals = next((i for i in range(first, node.last) if self._assigns(i)), None)
         if equals is None or self.all[equals + 1].text.startswith("KwV"):
@@ -153,7 +195,7 @@ class Meetings:
         if to < equals:
             value = f"{place} {self.said(to, equals)} ({value})"
         v = self.fresh("V")
-        return f"auto {v} = {value}; KwFlow(); {place} = {v}; KwFlow();"
+        return f"KwFlow(); auto {v} = {value}; KwFlow(); {place} = {v}; KwFlow();"
 
     def _assigns(self, i: int) -> bool:
         """Whether an assignment's = stands at `i`, in no bracket of its statement."""

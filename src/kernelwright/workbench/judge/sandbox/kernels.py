@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -158,8 +159,10 @@ class Interpreted:
                 for n, v in zip(executor.arg_names, args, strict=False)
             ]
             with _disable_current_modes():  # its copies are not operators of the kernel
-                return plain(executor, *given, **{**kwargs, **typed})
+                return _untraced(plain)(executor, *given, **{**kwargs, **typed})
 
+        # like torch.compiler.disable, whose import takes seconds
+        watched._torchdynamo_disable = True  # pyright: ignore[reportFunctionMemberAccess]
         GridExecutor.__call__ = watched  # pyright: ignore[reportAttributeAccessIssue]
 
     def _keep(self, executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -187,6 +190,11 @@ class Interpreted:
                 "args": told,
                 **options,
             }
+
+
+def _untraced(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that torch.compile does not trace: it cannot compile the interpreter."""
+    return torch.compiler.disable(fn) if "torch._dynamo" in sys.modules else fn
 
 
 def _typed(value: Any) -> Any:

@@ -16,6 +16,8 @@ import torch
 
 from kernelwright.support.errors import ToolchainError
 
+from .. import sizes
+from ..formats import settled
 from ..on_cpu import on_cpu
 
 LANGUAGES = ("triton", "numba", "cupy")
@@ -124,15 +126,19 @@ def declaration_of(text: str, name: str) -> str:
     return f"#include <torch/extension.h>\n{found[1]};\n"
 
 
-def solution(found: Callable, device: torch.device, how: dict[str, str]) -> Callable:
+def solution(found: Callable, device: torch.device, how: dict[str, Any]) -> Callable:
     """The solution to a problem of another collection, as a function of the operator's arguments.
 
     Args:
         how: {"model": the problem's file}: `found` is a model class, which gets the weights of the
             problem's model; {"data": "tuple" or "single"}: `found` takes all arguments as one.
+            "buffers" are the positions of the tensors that receive results.
     """
+    buffers = how.get("buffers", ())
     if "model" in how:
         problem = module_of(how["model"], "judged_problem")
+        for module in (problem, sys.modules.get(getattr(found, "__module__", ""))):
+            sizes.apply(module, how.get("constants", {}))
         init = getattr(problem, "get_init_inputs", list)
         with on_cpu(device.type):
             torch.manual_seed(0)
@@ -143,14 +149,45 @@ def solution(found: Callable, device: torch.device, how: dict[str, str]) -> Call
     def solve(*args: Any) -> Any:
         with torch.no_grad(), on_cpu(device.type):
             given = args if "model" in how else (args if how["data"] == "tuple" else args[0],)
-            out = as_tuple(call(*given))
-        lent = {t.untyped_storage().data_ptr() for t in args if isinstance(t, torch.Tensor)}
-        return tuple(
-            t for t in out
-            if not isinstance(t, torch.Tensor) or t.untyped_storage().data_ptr() not in lent
-        )  # fmt: skip
+            out = call(*given)
+            return settled(out, list(args), buffers)
 
     return solve
+
+
+class OnGpu:
+    """Calls a function without a GPU. If the function rejects tensors that are not on a GPU, it is
+    called again, and further calls are made, with tensors that seem to be on one.
+
+    Args:
+        path: the function's file; None if there is a GPU.
+    """
+
+    def __init__(self, path: Path | None):
+        text = path.read_text("utf-8", "replace") if path else ""
+        self.asks = bool(re.search(r"is_cuda|get_device|\.device\b", text))
+        self.pretend = False
+
+    def __call__(self, call: Callable[[], Any], tensors: list[torch.Tensor]) -> Any:
+        if self.pretend:
+            with on_cpu("cpu", pretend=True):
+                return call()
+        versions = [t._version for t in tensors]
+        try:
+            return call()
+        except Exception:
+            if not self.asks or versions != [t._version for t in tensors]:
+                raise
+            with on_cpu("cpu", pretend=True) as mode:
+                try:
+                    out = call()
+                except Exception:
+                    if mode and mode.asked:
+                        raise
+                else:
+                    self.pretend = True
+                    return out
+            raise
 
 
 def exception_told(e: BaseException) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from kernelwright.workbench.verify.candidate import not_plain, unexpanded
 from kernelwright.workbench.verify.integrity import Snapshot
 
 from .loading import (
+    OnGpu,
     as_tuple,
     differentiated,
     exception_told,
@@ -64,6 +65,8 @@ class Child:
         self.interpreted: Any = None
         self.rounds: Rounds | None = None
         self.loaded = 0
+        self.folders: list[str] = []
+        self.on_gpu = OnGpu(None)
 
     def serve(self) -> None:
         while True:
@@ -153,9 +156,11 @@ class Child:
         self.loaded += 1
         before = imported()
         shapes = None
+        self._leave_folders()
         if "solution" in kind:  # it may import files next to the problem
             folder = Path(kind["solution"]["folder"])
-            sys.path += [str(folder), str(folder.parent)]
+            self.folders = [str(folder), str(folder.parent)]
+            sys.path += self.folders
         if path.endswith(".cu") and "launch" not in kind:
             fn = host_function(Path(path), name, self.device)
         elif "launch" in kind:
@@ -169,6 +174,7 @@ class Child:
         if "triton" in self.languages:
             self._watch_interpreter()
         self.fn = fn
+        self.on_gpu = OnGpu(Path(path) if self.device.type == "cpu" else None)
         if "autograd" in kind:
             self.fn = differentiated(fn, **kind["autograd"])
         return {
@@ -177,6 +183,16 @@ class Child:
             "shapes": shapes,
             "replaced": self.functions.replaced(),
         }
+
+    def _leave_folders(self) -> None:
+        """Forget the files next to the last problem: the next one has others of the same names."""
+        for folder in self.folders:
+            sys.path.remove(folder)
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if file and str(Path(file).parent) in self.folders:
+                del sys.modules[name]
+        self.folders = []
 
     def _cuda_function(self, source: str, name: str, path: str, what: str) -> tuple[Any, Any]:
         """A kernel of a .cu with its launch file as a function, and the shapes that it declares."""
@@ -206,7 +222,8 @@ class Child:
         assert self.fn is not None
         _compile_every_shape()
         listed, named = given
-        return as_tuple(self.fn(*listed, **named))
+        fn = self.fn
+        return as_tuple(self.on_gpu(lambda: fn(*listed, **named), _tensors(given)))
 
     def do_run(self, run: int, args: dict[str, Any], guarded: bool, poison: list[int], release):
         """Call the function, keep its results, and return their descriptions."""

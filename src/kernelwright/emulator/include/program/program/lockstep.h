@@ -1,54 +1,91 @@
-// Pointers to volatile memory, by which old code lets the lanes of a warp exchange values without
+// Accesses to volatile memory, by which old code lets the lanes of a warp exchange values without
 // saying so: it counts on lanes that execute each statement together, as GPUs before Volta did and
-// later ones usually do. Lanes meet before and after each such write. With the checks, these
-// pointers are plain, and the races are found.
+// later ones usually do. program/lockstep.py writes place = value as
+// KwLockstep(place) = (KwBeforeWrite(place), value), and place elsewhere as KwRead(place). Lanes
+// meet before they compute the value, before the write, after it, and before each read. With the
+// checks nothing changes, and the races are found.
 #pragma once
+
+#ifdef KW_WATCHED
+#define KwLockstep(...) (__VA_ARGS__)
+#define KwRead(...) (__VA_ARGS__)
+#define KwBeforeWrite(...) (void)0
+#else
+#define KwLockstep(...) kw::program::lockstep(__LINE__, __VA_ARGS__)
+#define KwRead(...) kw::program::lockstep_read(__LINE__, __VA_ARGS__)
+#define KwBeforeWrite(...) kw::program::before_write<decltype((__VA_ARGS__))>(__LINE__)
 
 namespace kw::program {
 
-#ifdef KW_WATCHED
-template <typename T> using Lockstep = volatile T *;
-#else
+KW_BUILT_IN void lanes_meet(unsigned line) {
+  if (kw_current) emulator::together(emulator::kActivemask, 0, 0, line);
+}
+// A thread's own variables concern no other lane.
+template <typename T> KW_BUILT_IN bool of_others(const volatile T &place) {
+  const auto *const p = reinterpret_cast<const volatile char *>(&place);
+  if (!kw_current) return false;
+  const auto *const stack = static_cast<const char *>(kw_current->stack);
+  return p < stack || p >= stack + emulator::kStack;
+}
+
 template <typename T> class Lockstep {
  public:
-  class Place {
-   public:
-    explicit Place(volatile T *p) : p_(p) {}
-    KW_BUILT_IN void together() {
-      if (kw_current) __activemask();
-    }
-    __forceinline__ operator T() const { return *p_; }
-    __forceinline__ T operator=(T value) {
-      together();
-      *p_ = value;
-      together();
-      return value;
-    }
-    __forceinline__ T operator=(const Place &other) { return *this = T(other); }
-    __forceinline__ T operator+=(T v) { return *this = T(*this + v); }
-    __forceinline__ T operator-=(T v) { return *this = T(*this - v); }
-    __forceinline__ T operator*=(T v) { return *this = T(*this * v); }
-    __forceinline__ T operator&=(T v) { return *this = T(T(*this) & v); }
-    __forceinline__ T operator|=(T v) { return *this = T(T(*this) | v); }
-    __forceinline__ T operator^=(T v) { return *this = T(T(*this) ^ v); }
-    __forceinline__ volatile T *operator&() const { return p_; }
-
-   private:
-    volatile T *p_;
-  };
-  Lockstep() = default;
-  Lockstep(volatile T *p) : p_(p) {}
-  template <typename U> explicit Lockstep(U *p) : p_(reinterpret_cast<volatile T *>(p)) {}
-  __forceinline__ Place operator[](long long i) const { return Place(p_ + i); }
-  __forceinline__ Place operator*() const { return Place(p_); }
-  Lockstep &operator++() { return ++p_, *this; }
-  Lockstep &operator+=(long long n) { return p_ += n, *this; }
-  friend Lockstep operator+(Lockstep a, long long n) { return Lockstep(a.p_ + n); }
-  friend Lockstep operator-(Lockstep a, long long n) { return Lockstep(a.p_ - n); }
-  operator volatile T *() const { return p_; }
+  Lockstep(unsigned line, volatile T &place) : line_(line), p_(&place) {}
+  __forceinline__ T operator=(T value) const {
+    together();
+    *p_ = value;
+    together();
+    return value;
+  }
+  template <typename U> __forceinline__ T operator+=(U v) const { return *this = T(*p_ + v); }
+  template <typename U> __forceinline__ T operator-=(U v) const { return *this = T(*p_ - v); }
+  template <typename U> __forceinline__ T operator*=(U v) const { return *this = T(*p_ * v); }
+  template <typename U> __forceinline__ T operator/=(U v) const { return *this = T(*p_ / v); }
+  template <typename U> __forceinline__ T operator%=(U v) const { return *this = T(*p_ % v); }
+  template <typename U> __forceinline__ T operator&=(U v) const { return *this = T(*p_ & v); }
+  template <typename U> __forceinline__ T operator|=(U v) const { return *this = T(*p_ | v); }
+  template <typename U> __forceinline__ T operator^=(U v) const { return *this = T(*p_ ^ v); }
+  template <typename U> __forceinline__ T operator<<=(U v) const { return *this = T(*p_ << v); }
+  template <typename U> __forceinline__ T operator>>=(U v) const { return *this = T(*p_ >> v); }
+  __forceinline__ T operator++() const { return *this = T(*p_ + 1); }
+  __forceinline__ T operator--() const { return *this = T(*p_ - 1); }
+  __forceinline__ T operator++(int) const { return step(1); }
+  __forceinline__ T operator--(int) const { return step(-1); }
 
  private:
+  __forceinline__ T step(int by) const {
+    const T before = *p_;
+    *this = T(before + by);
+    return before;
+  }
+  __forceinline__ void together() const {
+    if (of_others(*p_)) lanes_meet(line_);
+  }
+  unsigned line_;
   volatile T *p_;
 };
-#endif
+
+template <typename T>
+inline constexpr bool kExchanged = std::is_volatile_v<std::remove_reference_t<T> > &&
+                                   std::is_scalar_v<std::remove_reference_t<T> >;
+template <typename Place> KW_BUILT_IN constexpr void before_write(unsigned line) {
+  if constexpr (kExchanged<Place>) lanes_meet(line);
+}
+// Any place but a volatile number or pointer is left as it is.
+template <typename T> KW_BUILT_IN constexpr T &&lockstep(unsigned, T &&place) {
+  return static_cast<T &&>(place);
+}
+template <typename T, std::enable_if_t<std::is_scalar_v<T>, int> = 0>
+KW_BUILT_IN Lockstep<T> lockstep(unsigned line, volatile T &place) {
+  return Lockstep<T>(line, place);
+}
+template <typename T> KW_BUILT_IN constexpr T &&lockstep_read(unsigned, T &&place) {
+  return static_cast<T &&>(place);
+}
+template <typename T, std::enable_if_t<std::is_scalar_v<T>, int> = 0>
+KW_BUILT_IN std::remove_const_t<T> lockstep_read(unsigned line, volatile T &place) {
+  if (of_others(place)) lanes_meet(line);
+  return place;
+}
 }  // namespace kw::program
+#endif

@@ -2,6 +2,8 @@
 // single threads.
 #pragma once
 
+#define KwVolatile  // `volatile` in a cast
+
 namespace kw::loops {
 
 template <typename T> struct Unrestricted {
