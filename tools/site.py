@@ -67,7 +67,7 @@ def main() -> int:
     shutil.rmtree(SOURCE, ignore_errors=True)
     shutil.copytree(ROOT / "docs", SOURCE / "docs")
     shutil.copytree(ROOT / OPS, SOURCE / OPS, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+    for name in ("README.md", "README.zh-CN.md", "CONTRIBUTING.md", "CHANGELOG.md"):
         shutil.copy(ROOT / name, SOURCE)
     (SOURCE / "docs" / "api.md").write_text(api(), encoding="utf-8")
     (SOURCE / "docs" / "cli.md").write_text(commands(), encoding="utf-8")
@@ -133,8 +133,17 @@ def contents() -> str:
     for title, pages in SECTIONS:
         names = [*pages, *(others if title == "Reference" else ())]
         out += _tree(title, [re.sub(r"([^<>]+)(>?)$", r"docs/\1\2", name) for name in names])
+    out += _tree("中文", chinese())
     out += _tree("Operators", operators())
     return out + _tree("Contribute", ("CONTRIBUTING", "CHANGELOG"))
+
+
+def chinese() -> list[str]:
+    """The pages in Chinese: README, the index, the others, the lessons in their order."""
+    folder = SOURCE / "docs" / "zh"
+    others = sorted(p.stem for p in folder.glob("*.md") if p.stem != "README")
+    names = ["README", *others, *(f"lessons/{n}" for n in lesson.NAMES)]
+    return ["README.zh-CN", *(f"docs/zh/{n}" for n in names if (folder / f"{n}.md").exists())]
 
 
 def operators() -> list[str]:
