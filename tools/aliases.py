@@ -123,6 +123,10 @@ DOCS: dict[str, tuple[str, ...]] = {
     "run": ("kernelwright run", "nvcc", "no GPU", "cu file"),
     "dissect": ("kernelwright dissect", "bank conflicts", "sectors", "debugger", "cuda-gdb"),
     "lessons": ("kernelwright learn", "course", "tutorial", "quiz", "PMPP"),
+    "inference": (
+        "FasterTransformer", "padding removal", "effective transformer", "beam search", "BERT",
+        "SmoothQuant",
+    ),
     "layouts": (
         "kernelwright layout", "CuTe", "layout algebra", "swizzle", "swizzling",
         "stride", "fragments",

@@ -50,6 +50,7 @@ SECTIONS = (
             "lessons",
             *(f"lessons/{n}" for n in lesson.NAMES),
             "exercises",
+            "inference",
             "layouts",
             "notes",
             "dissect",
@@ -148,8 +149,17 @@ def contents() -> str:
     for title, pages in SECTIONS:
         names = [*pages, *(others if title == "Reference" else ())]
         out += _tree(title, [re.sub(r"([^<>]+)(>?)$", r"docs/\1\2", name) for name in names])
+    out += _tree("中文", chinese())
     out += _tree("Operators", operators())
     return out + _tree("Contribute", ("CONTRIBUTING", "CHANGELOG"))
+
+
+def chinese() -> list[str]:
+    """The pages in Chinese: README, the index, the others, the lessons in their order."""
+    folder = SOURCE / "docs" / "zh"
+    others = sorted(p.stem for p in folder.glob("*.md") if p.stem != "README")
+    names = ["README", *others, *(f"lessons/{n}" for n in lesson.NAMES)]
+    return ["README.zh-CN", *(f"docs/zh/{n}" for n in names if (folder / f"{n}.md").exists())]
 
 
 def operators() -> list[str]:
