@@ -1,5 +1,6 @@
 """The command line: exit codes, one JSON document, one-line errors, a fast --help."""
 
+import errno
 import json
 import os
 import re
@@ -70,6 +71,50 @@ def loaded(code, after=""):
         "print(); print(json.dumps(sorted(set(sys.modules) - before)))"
     )
     return set(json.loads(said.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("report", "-o", "."),
+        ("new", "square", "--into", "/proc"),
+        ("new", "--spec", "square", "--into", "/proc"),
+        ("extension", "gelu.cuda_vec16", "-o", "/proc/mine"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_named(arguments, capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, said = call(capfd, *arguments)
+    where = arguments[-1] if arguments[0] != "new" else "/proc/square"
+    assert code == 3 and f"{where}" in said and "cannot be written: " in said, said
+    assert "choose another" in said and "Traceback" not in said
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_full_disk_leaves_the_old_file(capfd, tmp_path, monkeypatch):
+    page = tmp_path / "report.html"
+    page.write_text("old")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", str(page))
+
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr("kernelwright.workbench.report.report.html", lambda found: "new")
+    code, _, said = call(capfd, "report", "-o", str(page))
+    assert code == 3 and "MiB free on its disk" in said and page.read_text() == "old"
+    assert [*tmp_path.iterdir()] == [page]
+
+
+def test_an_internal_error_is_no_verdict(capfd, monkeypatch):
+    """Python's exit code for a traceback is 1, which means that a check failed."""
+    monkeypatch.setattr(cli, "app", lambda **_: [][1])
+    code, _, said = call(capfd, "list")
+    assert code == 3 and "Traceback" in said and "internal error, please report it" in said
+
+
+def test_a_misspelled_operator_is_answered_with_the_nearest(capfd):
+    code, _, said = call(capfd, "judge", f"{__file__}:run", "--as", "sofmax")
+    assert code == 2 and "did you mean softmax" in said and "cross_entropy" not in said
 
 
 def packages(modules):

@@ -15,6 +15,50 @@ def bfloat16_arithmetic(x_ptr, y_ptr, N: tl.constexpr):
 
 
 @triton.jit
+def bfloat16_reductions(x_ptr, y_ptr, z_ptr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    x = tl.load(x_ptr + i)
+    tl.store(y_ptr, tl.sum(x, 0))
+    tl.store(z_ptr + i, tl.cumsum(x, 0))
+
+
+@triton.jit
+def unmasked_load(x_ptr, y_ptr, n, N: tl.constexpr):
+    i = tl.program_id(0) * N + tl.arange(0, N)
+    tl.store(y_ptr + i, tl.load(x_ptr + i), mask=i < n)
+
+
+@triton.jit
+def unmasked_store(x_ptr, y_ptr, n, N: tl.constexpr):
+    i = tl.program_id(0) * N + tl.arange(0, N)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n))
+
+
+@triton.jit
+def unmasked_atomic(x_ptr, y_ptr, n, N: tl.constexpr):
+    i = tl.program_id(0) * N + tl.arange(0, N)
+    tl.atomic_add(y_ptr + i, tl.load(x_ptr + i, mask=i < n))
+
+
+@triton.jit
+def masked(x_ptr, y_ptr, n, N: tl.constexpr):
+    i = tl.program_id(0) * N + tl.arange(0, N)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n), mask=i < n)
+
+
+@triton.jit
+def sum_without_an_atomic(x_ptr, y_ptr, n, N: tl.constexpr):
+    i = tl.program_id(0) * N + tl.arange(0, N)
+    tl.store(y_ptr, tl.load(y_ptr) + tl.sum(tl.load(x_ptr + i, mask=i < n, other=0.0), 0))
+
+
+@triton.jit
+def sum_by_atomics(x_ptr, y_ptr, n, N: tl.constexpr):
+    i = tl.program_id(0) * N + tl.arange(0, N)
+    tl.atomic_add(y_ptr, tl.sum(tl.load(x_ptr + i, mask=i < n, other=0.0), 0))
+
+
+@triton.jit
 def cast(x_ptr, y_ptr, N: tl.constexpr):
     i = tl.arange(0, N)
     tl.store(y_ptr + i, tl.load(x_ptr + i).to(y_ptr.dtype.element_ty))

@@ -20,6 +20,7 @@ from kernelwright.contract import (
     TensorSpec,
     TritonKernel,
     f32,
+    i32,
     i64,
 )
 from kernelwright.support.errors import ToolchainError
@@ -131,6 +132,13 @@ class TestRepairs:
         square = (x * x).float()  # each step rounds, as on a GPU
         assert torch.equal(y, (torch.where(x > 0.5, square, -x.float()).bfloat16() + 1))
 
+    def test_bfloat16_reductions_and_scans(self, kernels):
+        x = torch.randn(64).bfloat16()
+        y, z = torch.empty(1).bfloat16(), torch.empty_like(x)
+        run(kernels.bfloat16_reductions, x, y, z, N=64)
+        torch.testing.assert_close(y.float(), x.float().sum(0, keepdim=True), rtol=4e-3, atol=1e-2)
+        torch.testing.assert_close(z.float(), x.float().cumsum(0), rtol=4e-3, atol=1e-2)
+
     @pytest.mark.parametrize("source", [torch.float32, torch.float64, torch.float16, torch.int32])
     def test_casts_round_to_nearest_even(self, kernels, source):
         x = (100 * torch.randn(512)).to(source)
@@ -235,6 +243,44 @@ class TestRepairs:
             sys.setprofile(before)
         assert len(prepared) == 1  # the kernel and two calls of a function
         assert all(t.is_ptr() for t in looked_up)  # these have no hash
+
+
+@no_gpu
+class TestAccesses:
+    @pytest.mark.parametrize(
+        ("kernel", "words"),
+        [
+            (
+                "unmasked_load",
+                r"program \(1, 0, 0\) reads x_ptr\[40\], and 23 more, outside of its 40",
+            ),
+            ("unmasked_store", r"writes y_ptr\[40\], and 23 more"),
+            ("unmasked_atomic", r"updates y_ptr\[40\], and 23 more"),
+        ],
+    )
+    def test_an_access_past_the_end_is_an_error_with_its_line(self, kernels, kernel, words):
+        x, y = (torch.zeros(100)[:40] for _ in range(2))  # memory follows it
+        with pytest.raises(Exception, match=rf"interpreted_kernels\.py:\d+: .*{words}"):
+            run(getattr(kernels, kernel), x, y, i32(40), grid=(2, 1, 1), N=32)
+
+    def test_masked_accesses_and_empty_tensors_are_no_error(self, kernels):
+        x, y = torch.randn(40), torch.zeros(40)
+        run(kernels.masked, x, y, i32(40), grid=(2, 1, 1), N=32)
+        assert torch.equal(x, y)
+        run(kernels.masked, x[:0], y[:0], i32(0), grid=(1, 1, 1), N=32)
+
+    def test_a_sum_needs_an_atomic(self, kernels):
+        from kernelwright.toolchain import interpreter_bounds as bounds
+
+        x, y = torch.ones(40), torch.zeros(1)
+        words = "programs 0 and 1 both write an element of y_ptr in no defined order"
+        with bounds.recording(), pytest.raises(bounds.ProgramRace, match=words):
+            run(kernels.sum_without_an_atomic, x, y, i32(40), grid=(2, 1, 1), N=32)
+        y.zero_()
+        with bounds.recording():
+            run(kernels.sum_by_atomics, x, y, i32(40), grid=(2, 1, 1), N=32)
+            run(kernels.sum_without_an_atomic, x, y, i32(40), grid=(1, 1, 1), N=64)
+        assert y.item() == 80
 
 
 @no_gpu

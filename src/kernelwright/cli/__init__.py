@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import kernelwright
-from kernelwright.support.errors import GOOD, STOPPED, USAGE, UserError
+from kernelwright.support.errors import GOOD, INCONCLUSIVE, STOPPED, USAGE, UserError
 
 from . import (
     exporting,
@@ -117,7 +119,26 @@ def main(arguments: list[str] | None = None) -> None:
         code = GOOD
     except UserError as e:
         code = _say(e.exit_code, str(e), arguments)
+    except OSError as e:
+        if not isinstance(e.filename, (str, bytes)):
+            code = _crashed(e, arguments)
+        else:
+            from kernelwright.support import durable
+
+            path = Path(re.sub(r"\.\d+\.tmp$", "", os.fsdecode(e.filename)))
+            code = _say(INCONCLUSIVE, str(durable.refused(path, e)), arguments)
+    except Exception as e:  # noqa: BLE001  Python's exit code 1 means that a check failed
+        code = _crashed(e, arguments)
     sys.exit(code or GOOD)
+
+
+def _crashed(error: Exception, arguments: list[str]) -> int:
+    """An error of Kernelwright itself: its traceback, and an exit code that is no verdict."""
+    import traceback
+
+    traceback.print_exc()
+    kind = type(error).__name__
+    return _say(INCONCLUSIVE, f"internal error, please report it: {kind}: {error}", arguments)
 
 
 def _suggested(error: Any, arguments: list[str]) -> str:

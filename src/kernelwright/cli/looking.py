@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -159,6 +160,11 @@ def report(
     """
     if not output.parent.is_dir():
         raise UsageError(f"-o: there is no folder {output.parent}; create it first")
+    if output.is_dir() or not os.access(output.parent, os.W_OK):
+        from kernelwright.support.durable import WriteError
+
+        why = "is a folder" if output.is_dir() else "is in a folder that is not writable"
+        raise WriteError(f"-o: {output} cannot be written: it {why}; choose another file")
     with printing(as_json) as out:
         with waiting("drawing the report", out):
             import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]

@@ -42,6 +42,8 @@ def ladder(name: str) -> Ladder:
     try:
         return _ladders[name]
     except KeyError:
-        raise UnknownOperator(
-            f"operator {name!r}: there is no such operator; there are {', '.join(_ladders)}"
-        ) from None
+        import difflib
+
+        near = difflib.get_close_matches(name, _ladders, 3, 0.7)
+        known = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(_ladders)}"
+        raise UnknownOperator(f"operator {name!r}: there is no such operator; {known}") from None

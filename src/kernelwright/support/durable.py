@@ -6,7 +6,8 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,36 @@ def write(path: Path, chunks: Iterable[Any]) -> str:
     return digest.hexdigest()
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a user's file completely or not at all; a device such as /dev/stdout is written to.
+
+    Raises:
+        WriteError: the disk is full, or the file cannot be written.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_text(text, encoding="utf-8")
+    else:
+        write(path, [text.encode()])
+
+
+@contextmanager
+def new_folder(path: Path) -> Generator[Path]:
+    """A folder for the files of a new one, which gets its name after all of them are written.
+
+    Raises:
+        WriteError: the disk is full, or a file cannot be written; nothing is left.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        aside.mkdir(parents=True)
+        yield aside
+        aside.rename(path)
+    except OSError as e:
+        raise refused(path, e) from e
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
 def sync_folder(folder: Path) -> None:
     """Flush a folder's entries to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -63,11 +94,18 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a folder that may not be read, a name that is too long
+        return False
+
+
 def refused(path: Path, why: OSError) -> WriteError:
     """The error for a file that cannot be written."""
-    there = next(p for p in (path, *path.parents) if p.exists())
+    there = next(p for p in (path.absolute(), *path.absolute().parents) if _exists(p))
     if why.errno not in _FULL:
-        return WriteError(f"{path} cannot be written: {why.strerror}")
+        return WriteError(f"{path} cannot be written: {why.strerror}; choose another path")
     free = shutil.disk_usage(there).free >> 20
     return WriteError(
         f"{path} cannot be written: {why.strerror} ({free} MiB free on its disk); make room or "

@@ -34,9 +34,10 @@ def activate() -> None:
             "triton was imported in its compiling mode before a kernelwright operator ran; "
             "set TRITON_INTERPRET=1 before Python starts to interpret Triton rungs here"
         )
-    from . import interpreter_repairs
+    from . import interpreter_bounds, interpreter_repairs
 
     interpreter_repairs.apply()
+    interpreter_bounds.apply()
 
 
 def unable(kernel: TritonKernel) -> str | None:

@@ -1,8 +1,9 @@
 """Fixes for errors of Triton's interpreter; never applied when kernels are compiled.
 
 The interpreter stores a bfloat16 as the uint16 of its bits and computes with those as integers:
-sums, products and `tl.dot` are silently wrong, and a bfloat16 constant is an error. It truncates
-where a GPU rounds to nearest even, propagates a NaN in `tl.maximum` where a GPU does not, rounds
+sums, products, reductions, scans and `tl.dot` are silently wrong, and a bfloat16 constant is an
+error. It truncates where a GPU rounds to nearest even, propagates a NaN in `tl.maximum` where a GPU
+does not, rounds
 `tl.fma` twice, does not implement libdevice, and needs a driver's timings to autotune. It patches
 the whole language at every call of a function, and builds a table of all dtypes for each lookup.
 This applies to Triton 3.6 and 3.7; what a later version fixes is not patched (FIXED).
@@ -56,6 +57,8 @@ def apply() -> None:
     InterpreterBuilder.create_fp_to_fp = _to_fp8(InterpreterBuilder.create_fp_to_fp)
     InterpreterBuilder.create_dot = _dot(InterpreterBuilder.create_dot)
     InterpreterBuilder.create_extern_elementwise = _extern
+    for kind in (interpreter.ReduceOps, interpreter.ScanOps):
+        kind.apply_impl = _combined_in_float32(kind.apply_impl)
     interpreter._get_np_dtype = _known(interpreter._get_np_dtype)
     interpreter._patch_lang = _Language(interpreter._patch_lang).prepare
     _know_libdevice()
@@ -130,6 +133,31 @@ def _dot(dot):
     @wraps(dot)
     def repaired(self, a, b, d, *rest):
         return dot(self, _decoded(a), _decoded(b), d, *rest)
+
+    return repaired
+
+
+def _in_bfloat16(t):
+    shape = list(t.type.shape) if t.type.is_block() else None
+    kind = tl.bfloat16 if shape is None else tl.block_type(tl.bfloat16, shape)
+    return tl.tensor(TensorHandle(to_bfloat16(t.handle.data), tl.bfloat16), kind)
+
+
+def _combined_in_float32(apply_impl):
+    """A reduction or scan that combines bfloat16 in float32 and rounds once, as it does float16."""
+
+    @wraps(apply_impl)
+    def repaired(self, input):
+        narrow = [_is_bfloat16(t.handle) for t in input]
+        if not any(narrow):
+            return apply_impl(self, input)
+        wide = tuple(
+            self.to_tensor(to_float32(t.handle.data), tl.float32) if n else t
+            for t, n in zip(input, narrow, strict=True)
+        )
+        out = apply_impl(self, wide)
+        listed = out if isinstance(out, (list, tuple)) else (out,)
+        return [_in_bfloat16(t) if n else t for t, n in zip(listed, narrow, strict=False)]
 
     return repaired
 

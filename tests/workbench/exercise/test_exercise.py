@@ -226,6 +226,20 @@ def test_errors_that_a_gpu_hides_are_found_without_one(tmp_path, monkeypatch):
     assert exercise.check(exercise.named(name), tmp_path)["outcome"] == "right"
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("int missing = 3\n  y[0] = columns;", "expected"), ("y[0] = unknown;", "unknown")],
+)
+def test_a_compilers_error_is_shown_with_its_line(line, words, tmp_path):
+    name = "row_sum.cuda_block"
+    of, path = written(name, tmp_path)
+    run_here(of)
+    path.write_text(files.text(files.source(exercise.named(name))).replace("// TODO", line))
+    why = exercise.check(exercise.named(name), tmp_path)["why"]
+    assert re.match(rf"{path.name}:\d+: .*{words}", why) and "\n" not in why
+
+
 @pytest.mark.parametrize("name", [n for n in NAMES if "cuda" in n])
 def test_cuda_compiles_where_it_cannot_run(name, tmp_path, monkeypatch):
     monkeypatch.setattr(availability, "missing", lambda backend, device: "no compiler here")

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from kernelwright.support import durable
 from kernelwright.support.words import counted
 from kernelwright.workbench.judge.checks import meaning
 from kernelwright.workbench.judge.verdict import ARBITRARY, KINDS, CaseOutcome, Verdict
@@ -212,4 +213,4 @@ def html(verdicts: Sequence[Verdict]) -> str:
 
 
 def write(verdicts: Sequence[Verdict], path: Path) -> None:
-    path.write_text(html(verdicts), encoding="utf-8")
+    durable.write_text(path, html(verdicts))

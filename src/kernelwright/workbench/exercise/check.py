@@ -203,12 +203,18 @@ def _explained(
 ) -> Outcome:
     """The outcome with the findings of the emulator's checks on the same input, or else with the
     line that raised and with possible causes from the text."""
+    if found.why.startswith(BUILT):  # nothing could run
+        return replace(found, why=found.why.splitlines()[0].split(": ", 1)[1], case="")
     case = next((c for c in ladder.operator.cases if c.id == found.case), None)
     if case and not of.is_cuda and found.outcome == "error":
         found = replace(found, why=f"{_raising_line(ladder, rung, case, path)}{found.why}")
     if case and here() == "cpu" and watched.missing(rung) is None:
         found = replace(found, findings=tuple(watched.findings(ladder, rung, case)))
     return found if found.findings else replace(found, clues=tuple(clues.clues_of(of, text)))
+
+
+#: How the outcome of a kernel that a compiler rejects begins; the line and the reason follow.
+BUILT = "CompileError: "
 
 
 def _raising_line(ladder: Ladder, rung: Rung, case: Case, path: Path) -> str:

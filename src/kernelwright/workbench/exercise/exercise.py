@@ -32,6 +32,7 @@ from typing import Any
 import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract.exercise import Exercise
 from kernelwright.dispatch import ladders
+from kernelwright.support import durable
 from kernelwright.support.errors import GOOD, INCONCLUSIVE, WRONG, NoSpace, UsageError
 from kernelwright.support.settings import PACKAGE
 
@@ -131,7 +132,7 @@ def write(exercise: Exercise, folder: Path) -> Path:
             f"NAME: {path} already exists. Edit it, then: kernelwright exercise "
             f"{exercise.id} --check (to start again, delete it)"
         )
-    path.write_text(files.text(files.source(exercise)), encoding="utf-8")
+    durable.write_text(path, files.text(files.source(exercise)))
     return path
 
 
@@ -248,7 +249,7 @@ def _judged(
             why = f"it was still running after {seconds:.0f} s: an endless loop, or a barrier that "
             return _ended(f"{why}not all threads reach", case)
         code = process.wait()
-        last = (errors.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
+        last = _said(errors.decode(errors="replace"))
         if code < 0:
             last = f"killed by {signal.Signals(-code).name}: an out-of-bounds access?"
         return _ended(last, case)
@@ -258,6 +259,13 @@ def _judged(
             process.wait()
         process.stdout.close()
         process.stderr.close()
+
+
+def _said(errors: str) -> str:
+    """What a process's errors say: an exception's own line, not the end of a compiler's log."""
+    lines = errors.strip().splitlines() or ["no message"]
+    raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+    return (raised or lines)[-1]
 
 
 def _ended(why: str, case: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from kernelwright.dispatch import UnknownOperator, ladder, unsupported
 from kernelwright.dispatch.launcher import entry_of
 from kernelwright.dispatch.selection import config_of, specs_of
 from kernelwright.machine import gpu_of, here
-from kernelwright.support import includes
+from kernelwright.support import durable, includes
 from kernelwright.support.settings import PACKAGE
 
 from . import host, standalone
@@ -57,8 +57,7 @@ def write(
         )
     (source,) = kernels
     native = standalone.source_of(entry_of(found, found.rung("native")), "native")
-    into.mkdir(parents=True, exist_ok=True)
-    copied = [_copied(f, into / "kernels") for f in includes.files(source)]
+    sources = includes.files(source)
     folders = [_place(f, Path("kernels")) for f in includes.folders(source)]
     kernel = _place(source, Path("kernels"))
     known: dict[str, str] = {
@@ -96,9 +95,12 @@ def write(
         "launch.cu": _filled("launch.cu", {**known, "launches": by_nvcc}),
         "launch_nvrtc.cpp": _filled("launch_nvrtc.cpp", {"launches": by_driver}),
     }
-    for name, text in texts.items():
-        (into / name).write_text(text.rstrip() + "\n", encoding="utf-8")
-    return [*copied, *(into / name for name in texts)]
+    with durable.new_folder(into) as aside:
+        for file in sources:
+            _copied(file, aside / "kernels")
+        for name, text in texts.items():
+            (aside / name).write_text(text.rstrip() + "\n", encoding="utf-8")
+    return [*(_place(f, into / "kernels") for f in sources), *(into / name for name in texts)]
 
 
 def _usual(found: Ladder, rung: Rung) -> list[Case]:
@@ -145,11 +147,10 @@ def _kernel(step) -> Path:
     return step.kernel.source
 
 
-def _copied(source: Path, into: Path) -> Path:
+def _copied(source: Path, into: Path) -> None:
     path = _place(source, into)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(source.read_bytes())
-    return path
 
 
 def _place(of: Path, into: Path) -> Path:

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from kernelwright.support.errors import UsageError
 from kernelwright.workbench.verify.checks import UNCAPTURED, rejection
 from kernelwright.workbench.verify.trial import Trial
 from kernelwright.workbench.verify.verify import usage
 
 from .checks import ASKED, LAYOUT, RACES
+from .launch_file import LaunchFile
 from .sandbox.sandbox import Failed
 from .verdict import CaseOutcome
 
+#: What the checks of Triton's interpreter raise.
+ACCESSES = ("OutOfBounds", "ProgramRace")
 SEEDS = (1, 2, 3)  # of other values, with which a rejected input is tried again
 
 
@@ -72,6 +76,11 @@ def _kind(trial: Trial, check: str) -> str:
 
 def _raised(blank: CaseOutcome, trial: Trial, strict: bool, e: Failed) -> CaseOutcome:
     why = str(e).strip().splitlines()[0]
+    if e.kind == LaunchFile.__name__:
+        raise UsageError(f"--launch: {e.message}")
+    if e.kind in ACCESSES:
+        why = why.removeprefix(f"{e.kind}: ")
+        return replace(blank, outcome="wrong", check=RACES.name, why=why, kind="race")
     raised = replace(blank, why=why, lines=e.lines)
     if e.refused or e.unable:
         accepted = "" if e.static else _accepted(trial)

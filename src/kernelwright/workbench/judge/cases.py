@@ -172,10 +172,24 @@ def with_larger_cases(subject: Subject) -> Subject:
         small = tuple(min(n, NARROW) for n in shown.shape)
         shapes = [(*small[:-1], n) for n in COLUMNS] + [(n, *small[1:]) for n in ROWS]
         more += [replace(shown, shape=shape, label="") for shape in shapes]
+        more += _other_dims(shown)
     more += [replace(c, values="both_infs") for c in own if c.values == "inf"]
     known = {c.id for c in own}
     added = tuple(c for c in more if c.id not in known and _possible(subject, c))
     return replace(subject, operator=replace(subject.operator, cases=(*own, *added)))
+
+
+def _other_dims(shown: Case) -> list[Case]:
+    """Dimensions counted from the first one, and inner ones of four."""
+    dim = shown.param("dim")
+    listed = isinstance(dim, tuple) and len(dim) == 1
+    if not listed and (not isinstance(dim, int) or isinstance(dim, bool)):
+        return []
+    found: list[Case] = []
+    for shape, d in (((5, 33), 1), ((5, 33), 0), ((2, 5, 33, 3), 1), ((2, 5, 33, 3), -2)):
+        params = tuple((k, ((d,) if listed else d) if k == "dim" else v) for k, v in shown.params)
+        found.append(replace(shown, shape=shape, params=params, label=""))
+    return found
 
 
 def with_declared_shapes(subject: Subject, shapes: list[list[int | None]]) -> Subject:

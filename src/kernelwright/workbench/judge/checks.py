@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import torch
 
 from kernelwright.contract import contiguous_strides
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import specs_of
 from kernelwright.emulator.checks import CHECKS as EMULATOR_CHECKS
 from kernelwright.workbench.verify import checks
+from kernelwright.workbench.verify.candidate import Expected, copy_of, same_bits
 from kernelwright.workbench.verify.checks import CHECKS, Check, differs
 from kernelwright.workbench.verify.trial import Trial
 
@@ -69,6 +73,58 @@ def tail_changed(trial: Trial) -> str | None:
     return trial.judge(trial.run(fenced).results, want)
 
 
+def middle_changed(trial: Trial) -> str | None:
+    """Results are right after the first and the last eighth of each floating-point argument stay
+    the same, at the same address: no result is cached by an argument's ends."""
+    old, new = trial.expected().args, trial.expected(seed=1).args
+    mixed = {n: _mixed(v, new[n]) for n, v in old.items()}
+    if all(mixed[n] is v for n, v in old.items()):
+        return None
+    operator = replace(trial.operator, inputs=lambda case, device: mixed)
+    want = Expected(operator, trial.candidate.native, trial.case, trial.device)
+    fenced = trial.fence()
+    trial.run(fenced)
+    fenced.refill(want.args)
+    return trial.judge(trial.run(fenced).results, want)
+
+
+def _mixed(old: Any, new: Any) -> Any:
+    """A tensor with the values of `old` at its ends and of `new` between them; other values, and
+    integers, which may be positions of others, as they are."""
+    same = isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor)
+    if not same or old.shape != new.shape or not old.is_floating_point() or 0 in old.stride():
+        return old
+    n, out = old.numel(), copy_of(old)
+    at = torch.arange(n, device=old.device).reshape(old.shape)
+    return out.copy_(torch.where((at >= n // 8) & (at < n - n // 8), new, old)) if n > 8 else old
+
+
+def results_kept(trial: Trial) -> str | None:
+    """Results of many calls share no memory while all of them are in use: they are not taken from a
+    pool. One case of a kernel is enough."""
+    place = trial.place
+    assert isinstance(place, There)
+    if "results kept" in place.box.done:
+        return None
+    place.box.done.add("results kept")
+    first = trial.first
+    before, taken = [r.clone() for r in first.outputs], set(first.storages)
+    runs, fenced = [first], trial.fence(seed=1)
+    for _ in range(KEPT):
+        run = trial.run(fenced)
+        for name, out, at in zip(trial.operator.results, run.outputs, run.storages, strict=False):
+            if out.numel() and at in taken:
+                return (
+                    f"{name} of call {len(runs) + 1} is in the memory of an earlier call's result"
+                )
+        taken |= set(run.storages)
+        runs.append(run)
+    for name, a, now in zip(trial.operator.results, before, first.reread(), strict=False):
+        if not same_bits(a, now):
+            return f"{name} of a call was changed by a later call"
+    return None
+
+
 def another_shape(trial: Trial) -> str | None:
     """A call of one shape is right again after a call of another supported shape."""
     place = trial.place
@@ -84,12 +140,15 @@ def another_shape(trial: Trial) -> str | None:
     return None
 
 
+KEPT = 32  # results that are in use at a time
 WATCHED = 2**13  # elements of the largest case whose memory accesses are checked
 RACES = Check("races and bounds", races_and_bounds, again=True)
 LAYOUT = Check("layout", layout)
 _AFTER = {
     "arguments untouched": Check("arguments only read", only_read, again=True),
     "fresh data": Check("tail changed", tail_changed, again=True),
+    "tail changed": Check("middle changed", middle_changed, again=True),
+    "results apart": Check("results kept", results_kept, again=True),
 }
 _INSTEAD = {"another shape": Check("another shape", another_shape, again=True)}
 
@@ -99,7 +158,8 @@ def _asked() -> tuple[Check, ...]:
     found = [RACES]
     for check in CHECKS:
         found += [_INSTEAD.get(check.name, check)] if check.name != "fake" else []
-        found += [_AFTER[check.name]] if check.name in _AFTER else []
+        while found and found[-1].name in _AFTER:
+            found.append(_AFTER[found[-1].name])
     return (*found, LAYOUT)
 
 

@@ -35,6 +35,14 @@ REVIVALS = 3  # crashes of its process after which a kernel is no longer run
 SIBLING = 2**14  # elements of the largest other shape used between two calls
 
 
+#: Why an extension that is compiled when it is imported cannot be judged, and what can be.
+NVCC = (
+    "importing it compiles CUDA C++ with nvcc (load_inline, load), which needs CUDA's toolkit and "
+    "a GPU. Its kernels can be judged here: write their source to a .cu, and use "
+    "kernelwright judge FILE.cu:KERNEL --as ... --launch LAUNCH.py (see docs/judge.md)"
+)
+
+
 class CannotJudge(UserError):
     """This machine cannot build the kernel; the message states the reason."""
 
@@ -90,6 +98,8 @@ class Judging:
         except Failed as e:
             if e.unable:
                 raise CannotJudge(f"{self.target.path.name}: it cannot be judged here: {e}") from e
+            if "CUDA_HOME" in e.message:
+                raise CannotJudge(f"{self.target.path.name}: {NVCC}") from e
             where = "".join(f"\n  {line}" for line in e.lines)
             said = e.message if e.kind == "NoFunction" else f"importing it, {e}"
             raise UsageError(f"{self.target.path.name}: {said}{where}") from None

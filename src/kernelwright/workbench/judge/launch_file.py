@@ -17,6 +17,7 @@ these shapes. For a call that the kernel does not support, raise ValueError. Alt
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -65,7 +66,11 @@ def plan_of(
             raise LaunchFile(
                 f"launch: {n!r} is neither an argument nor a result; there are {', '.join(known)}"
             )
-    said = launch(**{n: known[n] for n in names})
+    try:
+        said = launch(**{n: known[n] for n in names})
+    except (NameError, AttributeError, ImportError) as e:  # not of this call, but of every one
+        line = traceback.extract_tb(e.__traceback__)[-1].lineno
+        raise LaunchFile(f"{module.__file__}:{line}: {type(e).__name__}: {e}") from e
     steps: list[Launch] = []
     scratch: dict[str, Scratch] = {}
     for step in said if isinstance(said, list) else [said]:

@@ -123,6 +123,11 @@ class CaseOutcome:
     layout: str = ""
 
 
+def _rank(outcome: CaseOutcome) -> tuple[bool, bool]:
+    """A failure of a call of another shape in between is reported last: its own case may fail."""
+    return outcome.check == "another shape", outcome.outcome == "error"
+
+
 @dataclass(frozen=True)
 class Verdict:
     """A judged kernel.
@@ -195,9 +200,7 @@ class Verdict:
         found = [o for o in self.outcomes if o.outcome in ("wrong", "error")]
         order = list(KINDS)
         # a failed check is more informative than a process that has ended
-        return tuple(
-            sorted(found, key=lambda o: (order.index(o.kind), o.outcome == "error", o.numel))
-        )
+        return tuple(sorted(found, key=lambda o: (order.index(o.kind), *_rank(o), o.numel)))
 
     @property
     def smallest(self) -> CaseOutcome | None:

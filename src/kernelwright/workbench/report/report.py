@@ -20,6 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from kernelwright.dispatch import ladders
+from kernelwright.support import durable
 from kernelwright.workbench.bench import fusion
 from kernelwright.workbench.records import metrics, records
 from kernelwright.workbench.records.records import Record
@@ -82,7 +83,7 @@ def html(found: Iterable[Record] | None = None) -> str:
 def write(path: Path, found: Iterable[Record] | None = None) -> int:
     """Write the page; returns its size in bytes."""
     text = html(found)
-    path.write_text(text, encoding="utf-8")
+    durable.write_text(path, text)
     return len(text.encode())
 
 

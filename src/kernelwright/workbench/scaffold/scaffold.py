@@ -14,6 +14,7 @@ from string import Template
 import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.dispatch import ladders
 from kernelwright.ops import PUBLIC
+from kernelwright.support import durable
 from kernelwright.support.errors import UserError
 from kernelwright.support.settings import CHECKOUT, PACKAGE
 
@@ -56,12 +57,13 @@ def new(op: str, into: Path | None = None) -> list[Path]:
     folder = home / name
     if folder.exists():
         raise CannotScaffold(f"OP: {folder} already exists")
-    folder.mkdir()
     written: list[Path] = []
-    for template in sorted(TEMPLATES.glob("*.tmpl")):
-        path = folder / template.name.removesuffix(".tmpl")
-        path.write_text(Template(template.read_text()).substitute(op=name), encoding="utf-8")
-        written.append(path)
+    with durable.new_folder(folder) as aside:
+        for template in sorted(TEMPLATES.glob("*.tmpl")):
+            file = template.name.removesuffix(".tmpl")
+            text = Template(template.read_text()).substitute(op=name)
+            (aside / file).write_text(text, encoding="utf-8")
+            written.append(folder / file)
     if into is None:
         written.append(_enter(PACKAGE / "ops" / "__init__.py", f"{family}.{name}", name))
         public = {**PUBLIC, name: f"kernelwright.ops.{family}.{name}"}
@@ -89,7 +91,7 @@ def spec(name: str, into: Path | None = None) -> Path:
         why = "already exists" if path.exists() else "is not in an existing folder"
         raise CannotScaffold(f"--spec: {path} {why}")
     text = Template((TEMPLATES / "judged" / "spec.py.tmpl").read_text()).substitute(name=name)
-    path.write_text(text, encoding="utf-8")
+    durable.write_text(path, text)
     return path
 
 

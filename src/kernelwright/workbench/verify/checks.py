@@ -141,7 +141,7 @@ def results_apart(trial: Trial) -> str | None:
     first = trial.first
     before = [r.clone() for r in first.outputs]
     second = trial.run(trial.fence(seed=1))
-    taken = {*first.storages, *first.lent}
+    taken = {*first.storages, *first.lent, *second.lent}
     for name, a, now, b, at in zip(
         trial.operator.results, before, first.reread(), second.outputs, second.storages, strict=True
     ):

@@ -143,6 +143,8 @@ class Interpreted:
     def __init__(self):
         from triton.runtime.interpreter import GridExecutor
 
+        from kernelwright.toolchain import interpreter_bounds
+
         self.launches: dict[str, dict[str, Any]] = {}
         self.count = 0
         plain = GridExecutor.__call__
@@ -158,7 +160,8 @@ class Interpreted:
                 v if n in executor.constexprs else _typed(v)
                 for n, v in zip(executor.arg_names, args, strict=False)
             ]
-            with _disable_current_modes():  # its copies are not operators of the kernel
+            # its copies are not operators of the kernel
+            with _disable_current_modes(), interpreter_bounds.recording():
                 return _untraced(plain)(executor, *given, **{**kwargs, **typed})
 
         # like torch.compiler.disable, whose import takes seconds

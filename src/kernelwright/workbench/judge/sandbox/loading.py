@@ -31,6 +31,13 @@ def imported() -> set[str]:
     return {n for n in LANGUAGES if n in sys.modules}
 
 
+def named_in(path: Path) -> set[str]:
+    """The languages that a Python file imports itself."""
+    text = path.read_text("utf-8", "replace") if path.suffix == ".py" else ""
+    found = re.findall(r"^\s*(?:import|from)\s+(\w+)", text, re.M)
+    return imported() & set(found)
+
+
 def function_in(module: Any, path: str, name: str) -> Callable[..., Any]:
     found = module
     for part in name.split("."):

@@ -284,6 +284,7 @@ class Box:
             device, self.limits, self.arena, interpret=cpu if interpret is None else interpret
         )
         self._count, self._released = 0, list[int]()
+        self.done = set[str]()  # checks that one case of the loaded kernel has passed
 
     def __enter__(self) -> Box:
         return self
@@ -301,6 +302,7 @@ class Box:
         Raises:
             Failed: importing it failed; its kind is "NoFunction" if there is no such function.
         """
+        self.done.clear()
         return self.process.ask("load", path=str(path), name=name, make=make, kind=kind)
 
     def rearm(self, size: int, largest: int) -> None:

@@ -39,6 +39,7 @@ from .loading import (
     host_function,
     imported,
     module_of,
+    named_in,
     parameters_of,
     solution,
 )
@@ -170,7 +171,8 @@ class Child:
         fn = fn() if make else fn
         if "solution" in kind:
             fn = solution(fn, self.device, kind["solution"])
-        self.languages |= imported() - before  # now, because torch itself imports some later
+        # now, because torch itself imports some later; another kernel may have imported it before
+        self.languages |= (imported() - before) | named_in(Path(path))
         if "triton" in self.languages:
             self._watch_interpreter()
         self.fn = fn
