@@ -117,10 +117,10 @@ def _lesson(out: Output, of: Any, answers: list[str], picture: Path | None, as_j
     for i, q in enumerate(of.questions):
         if not as_json:
             out.print("", show.question(i + 1, q, of.lang), sep="\n")
-        given = _answer(out, said("your answer: ", of.lang)) if asks else None
+        given = _answer(out, said("your answer: ", of.lang), of.lang) if asks else None
         asks = given is not None
         if given is not None and not module.right(given, q, done.measured):
-            given = _answer(out, "wrong; try once more: ") or given
+            given = _answer(out, said("wrong; try once more: ", of.lang), of.lang) or given
         answers += [given] if given is not None else []
         if i < len(answers):
             checked.append(module.right(answers[i], q, done.measured))
@@ -134,11 +134,13 @@ def _lesson(out: Output, of: Any, answers: list[str], picture: Path | None, as_j
     return GOOD if all(checked) else WRONG
 
 
-def _answer(out: Output, prompt: str) -> str | None:
+def _answer(out: Output, prompt: str, lang: str) -> str | None:
     """A line of standard input; None at its end. On a terminal, an empty line is no answer."""
+    from kernelwright.workbench.lessons.language import said
+
     try:
         while not (given := out.input(prompt)).strip() and sys.stdin.isatty():
-            prompt = "an answer, or Ctrl-D to stop: "
+            prompt = said("an answer, or Ctrl-D to stop: ", lang)
         return given
     except EOFError:
         return None
@@ -157,7 +159,7 @@ def _quiz(out: Output, as_json: bool, lang: str) -> int:
     right, missed = 0, list[module.Item]()
     for i, of in enumerate(items, 1):
         out.print("", show.item(i, len(items), of, lang), sep="\n")
-        given = _answer(out, said("your answer: ", lang) if sys.stdin.isatty() else "")
+        given = _answer(out, said("your answer: ", lang) if sys.stdin.isatty() else "", lang)
         if given is None:
             break
         if not given.strip():  # skipped

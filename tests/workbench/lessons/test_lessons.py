@@ -110,7 +110,7 @@ def test_answers_are_checked_and_the_picture_is_written(capfd, tmp_path):
 @emulated
 def test_a_lesson_in_chinese_shows_chinese_tables_and_checks_answers(capfd):
     code, out, _ = call(capfd, SHORT, "--lang", "zh", "--answer", "12", "--answer", "4")
-    assert code == 1 and "第 1 题" in out and "正确：12。" in out and "错误：5。" in out
+    assert code == 1 and "第 1 题" in out and "正确：12。" in out and "错误，正确答案是：5。" in out
 
 
 @pytest.mark.parametrize(
