@@ -142,7 +142,11 @@ def answered(q: Question, right: bool, answer: str, lang: str = ENGLISH) -> Text
 
 
 def _verdict(right: bool, lang: str) -> tuple[str, str]:
-    return (said("correct", lang), "bold green") if right else (said("wrong; the answer is", lang), "bold red")
+    return (
+        (said("correct", lang), "bold green")
+        if right
+        else (said("wrong; the answer is", lang), "bold red")
+    )
 
 
 def how_to_answer(of: Lesson) -> Note:
