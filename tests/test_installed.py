@@ -152,6 +152,8 @@ COMMANDS = {
     "generate": ["--help"],
     "env": ["--no-roofs"],
     "ledger": [],
+    "layout": ["--help"],
+    "export": ["--help"],
     "report": [],
 }
 
