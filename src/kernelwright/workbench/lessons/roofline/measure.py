@@ -212,7 +212,7 @@ def _picture(work: list[Work], memory: float, compute: float) -> Picture:
         "The roofline of an H200, in bfloat16",
         (
             "The roof is the rate that memory allows, up to that of matrix products. Both axes are "
-            "logarithmic: a doubling is four cells.",
+            f"logarithmic; from left to right, {LOW:g} to {HIGH:,} FLOP/byte.",
             "Brown: work, at its FLOP/byte on the same axis, and what limits it.",
         ),
         tuple(drawn),
