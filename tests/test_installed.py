@@ -149,7 +149,7 @@ COMMANDS = {
     "verify": ["relu.native"],
     "bench": ["get_total_norm", "--quick", "--case", CASE],
     "tune": ["--help"],
-    "compare": ["relu.native", "relu.manual", "--quick", "--case", "5x33-f32"],
+    "compare": ["relu.manual", "relu.native", "--quick", "--case", "5x33-f32"],
     "inspect": ["gelu.cuda_vec16"],
     "dissect": ["sum.cuda_shuffle"],
     "debug": ["--help"],
