@@ -16,6 +16,17 @@ import torch
 from kernelwright.cli import app
 from support.paths import ROOT
 
+PROGRAM = """
+__global__ void f(int *x) { x[threadIdx.x] = threadIdx.x; }
+int main() {
+  int *x, y;
+  cudaMalloc(&x, 32 * sizeof(int));
+  f<<<1, 32>>>(x);
+  cudaMemcpy(&y, x + 31, sizeof(int), cudaMemcpyDeviceToHost);
+  cudaFree(x);
+  return y != 31;
+}
+"""
 CASE = "67108864-bf16-list=one"
 #: Writes the records that `tune` and `verify` write on a GPU.
 OWN = """
@@ -131,28 +142,29 @@ def test_package_data_covers_every_file_of_the_source_tree():
     assert not [str(file) for file in sources if file.is_file() and file not in covered]
 
 
-#: A short call of each command, by which it needs its own files; {} is a file of the user's.
+#: A short call of each command, by which it needs its own files; the help alone where it needs a
+#: GPU, a debugger, minutes, or packages that are not installed.
 COMMANDS = {
     "list": ["softmax"],
     "verify": ["relu.native"],
     "bench": ["get_total_norm", "--quick", "--case", CASE],
     "tune": ["--help"],
-    "compare": ["--help"],
+    "compare": ["relu.native", "relu.manual", "--quick", "--case", "5x33-f32"],
     "inspect": ["gelu.cuda_vec16"],
-    "dissect": ["--help"],
+    "dissect": ["sum.cuda_shuffle"],
     "debug": ["--help"],
     "profile": ["--help"],
     "judge": ["kernel.py:f", "--as", "relu", "--case", "5x33-f32"],
-    "run": ["--help"],
+    "run": ["program.cu"],
     "new": ["square", "--into", "mine"],
     "extension": ["gelu.cuda_vec16", "-o", "square_extension"],
     "learn": [],
     "exercise": [],
-    "train": ["--help"],
-    "generate": ["--help"],
+    "train": ["--steps", "2", "--eval-batches", "1", "--out", "run"],
+    "generate": ["run", "a", "--tokens", "3"],
     "env": ["--no-roofs"],
     "ledger": [],
-    "layout": ["--help"],
+    "layout": ["(8,8):(8,1)"],
     "export": ["--help"],
     "report": [],
 }
@@ -168,6 +180,7 @@ def test_what_a_user_gets(user, tmp_path):
             if p.is_file() and not any(s in str(p) for s in skipped)} <= {
         str(p.relative_to(package)) for p in package.rglob("*")
     }  # fmt: skip
+    (home / "program.cu").write_text(PROGRAM)
     (home / "kernel.py").write_text("import torch\n\n\ndef f(x):\n    return torch.relu(x)\n")
     assert set(COMMANDS) == {c.name for c in app.registered_commands}
     for command, words in COMMANDS.items():

@@ -28,6 +28,7 @@ from kernelwright.workbench.lessons.lesson import (
 )
 from kernelwright.workbench.lessons.run import Run
 from kernelwright.workbench.lessons.tables import RECORD, Table, shown
+from tools import machine_pictures
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "lessons"
@@ -35,6 +36,8 @@ INTRODUCTION = (
     "runs this lesson and checks your answers. The figures below are the same on every machine; "
     "where there is a GPU, the command also times the kernels on it. "
 )
+#: Pictures of the machine (tools/machine_pictures.py) after the picture of a lesson.
+ALSO = {"roofline": "memory"}
 MARK = re.compile(r"<!-- lesson (\w+) of ([0-9a-f]+) -->")
 
 
@@ -81,8 +84,17 @@ def _part(part: Text | Code | Shown, done: Run) -> str:
     if isinstance(part, Code):
         return f"```{'cpp' if part.language == 'cuda' else part.language}\n{part.code}\n```"
     if part.table is None:
-        return f"![{said(done.measured.picture.title, of.lang)}]({of.name}.svg)"
+        drawing = f"![{said(done.measured.picture.title, of.lang)}]({of.name}.svg)"
+        return "\n\n".join([drawing, *_machine(of)])
     return table(done.measured.table(part.table), of.lang)
+
+
+def _machine(of: Lesson) -> list[str]:
+    if of.name not in ALSO:
+        return []
+    name = ALSO[of.name]
+    up = "../" if of.lang == ENGLISH else "../../"
+    return [f"![{said(machine_pictures.TITLES[name], of.lang)}]({up}{name}.svg)"]
 
 
 def table(found: Table, lang: str = ENGLISH) -> str:

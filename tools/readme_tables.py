@@ -57,7 +57,14 @@ from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
 from kernelwright.workbench.report import charts, overview, sections
 from kernelwright.workbench.report.shown import headline, shown
 from kernelwright.workbench.scaffold.stub import stub
-from tools import dissect_tables, movement, summaries, training_picture, triton_versions
+from tools import (
+    dissect_tables,
+    machine_pictures,
+    movement,
+    summaries,
+    training_picture,
+    triton_versions,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 OPS = Path(kernelwright.ops.__file__).parent
@@ -92,6 +99,8 @@ def texts() -> dict[Path, str]:
         out[ROOT / "docs" / "training_step.svg"] = training_picture.picture(made)
     if trained := training.load(REFERENCE_MACHINE):
         out[ROOT / "docs" / "training.svg"] = _curves(trained)
+    for name, drawn in machine_pictures.PICTURES.items():
+        out[ROOT / "docs" / f"{name}.svg"] = drawn()
     hashes = {f"{x.name}.{r.name}": computed_hash(x, r) for x in ladders() for r in x.rungs}
     out[PACKAGE / "__init__.pyi"] = stub()
     out.update(summaries.texts())

@@ -79,7 +79,7 @@ def main() -> int:
         text = (SOURCE / page).read_text(encoding="utf-8")
         title, rest = text.split("\n", 1)
         (SOURCE / page).write_text(f"{title}\n\n{entries(names)}\n{rest}", encoding="utf-8")
-    chinese()
+    link_translations()
     for page in SOURCE.rglob("*.md"):
         page.write_text(linked(page.read_text(encoding="utf-8"), page.parent), encoding="utf-8")
     shutil.rmtree(OUT, ignore_errors=True)
@@ -96,8 +96,8 @@ def main() -> int:
     return done
 
 
-def chinese() -> None:
-    """Adds the links between a page and its translation, and the menu of the Chinese pages."""
+def link_translations() -> None:
+    """Add the links between a page and its translation, and the menu of the Chinese pages."""
     for page in translations.switches():
         text = (SOURCE / page).read_text(encoding="utf-8")
         (SOURCE / page).write_text(translations.switched(page, text), encoding="utf-8")
@@ -149,17 +149,8 @@ def contents() -> str:
     for title, pages in SECTIONS:
         names = [*pages, *(others if title == "Reference" else ())]
         out += _tree(title, [re.sub(r"([^<>]+)(>?)$", r"docs/\1\2", name) for name in names])
-    out += _tree("中文", chinese())
     out += _tree("Operators", operators())
     return out + _tree("Contribute", ("CONTRIBUTING", "CHANGELOG"))
-
-
-def chinese() -> list[str]:
-    """The pages in Chinese: README, the index, the others, the lessons in their order."""
-    folder = SOURCE / "docs" / "zh"
-    others = sorted(p.stem for p in folder.glob("*.md") if p.stem != "README")
-    names = ["README", *others, *(f"lessons/{n}" for n in lesson.NAMES)]
-    return ["README.zh-CN", *(f"docs/zh/{n}" for n in names if (folder / f"{n}.md").exists())]
 
 
 def operators() -> list[str]:

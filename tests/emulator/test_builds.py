@@ -230,3 +230,9 @@ def test_our_headers_have_cpu_bodies(header, tmp_path):
     x = torch.zeros(1)
     run("k", x, source=source, block=1)
     assert x.item() == 8
+
+
+def test_a_line_is_the_programs_not_that_of_the_file_that_includes_it():
+    frames = ("k", "/tmp/own.cu", 12), ("", f"/tmp/{compiler.UNIT}", 2)
+    assert messages._said(frames, "0x1") == "own.cu:12"
+    assert messages._said(frames[1:], "0x1") == "0x1"

@@ -111,8 +111,12 @@ def _lesson(out: Output, of: Any, answers: list[str], picture: Path | None, as_j
             raise UsageError(f"--picture: {picture}: {e.strerror}") from None
     asks = not (answers or as_json) and out.is_terminal and sys.stdin.isatty()
     if not as_json and not answers:
-        for part in show.lesson(done, out):
-            out.print(part, width=min(out.width, show.WIDEST) if out.is_terminal else None)
+        width = min(out.width, show.WIDEST) if out.is_terminal else None
+        for i, page in enumerate(show.lesson(done, out)):
+            if i and asks:
+                asks = _turns(out, of.lang)
+            for part in page:
+                out.print(part, width=width)
     checked: list[bool] = []
     for i, q in enumerate(of.questions):
         if not as_json:
@@ -132,6 +136,17 @@ def _lesson(out: Output, of: Any, answers: list[str], picture: Path | None, as_j
     elif len(checked) < len(of.questions):
         out.print(show.how_to_answer(of))
     return GOOD if all(checked) else WRONG
+
+
+def _turns(out: Output, lang: str) -> bool:
+    """Wait until a reader asks for the next page; False at the end of standard input."""
+    from kernelwright.workbench.lessons.language import said
+
+    try:
+        out.input(said("Enter for the next page: ", lang))
+    except EOFError:
+        return False
+    return True
 
 
 def _answer(out: Output, prompt: str, lang: str) -> str | None:

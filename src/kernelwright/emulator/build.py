@@ -141,7 +141,7 @@ def _build(source: Path, kind: str, names: tuple[str, ...]) -> None:
     entry = cache.key([*_basis(source, kind), *names])
 
     def build(work: Path) -> cache.Files:
-        unit, made, out = (work / n for n in ("unit.cpp", "unit.o", LIBRARY))
+        unit, made, out = (work / n for n in (compiler.UNIT, "unit.o", LIBRARY))
         unit.write_text(unit_of(source, names))
         include = [*(f"-I{p}" for p in includes.folders(source)), "-include", str(prelude(kind))]
         done = _call(work, [*include, *_options(kind), "-c", str(unit), "-o", str(made)])

@@ -67,7 +67,7 @@ def _said(frames: Frames, address: str) -> str:
     places = [
         f"{Path(path).name}:{line}"
         for _, path, line in frames
-        if not Path(path).is_relative_to(compiler.HERE)
+        if not Path(path).is_relative_to(compiler.HERE) and Path(path).name != compiler.UNIT
     ]
     return ", called from ".join(dict.fromkeys(places)) or address
 

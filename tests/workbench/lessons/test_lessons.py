@@ -113,6 +113,24 @@ def test_a_lesson_in_chinese_shows_chinese_tables_and_checks_answers(capfd):
     assert code == 1 and "第 1 题" in out and "正确：12。" in out and "错误，正确答案是：5。" in out
 
 
+def test_a_lesson_stops_between_its_steps_on_a_terminal(capfd, monkeypatch):
+    """Else the first step has scrolled away when the last is printed."""
+    prompts = []
+
+    def answer(out, prompt):
+        prompts.append(prompt)
+        if "page" not in prompt:
+            raise EOFError
+        return ""
+
+    monkeypatch.setattr(Output, "is_terminal", True)
+    monkeypatch.setattr(Output, "input", answer)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    call(capfd, SHORT)
+    steps = len(lesson.read(SHORT).steps)
+    assert prompts == ["Enter for the next page: "] * (steps - 1) + ["your answer: "]
+
+
 @pytest.mark.parametrize(
     ("names", "lang"),
     [({"LANG": "zh_CN.UTF-8"}, "zh"), ({"LANG": "en_US.UTF-8"}, "en"), ({"LANG": "C"}, "en"),

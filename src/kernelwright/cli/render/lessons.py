@@ -14,7 +14,7 @@ from rich.theme import Theme
 
 from kernelwright.workbench.lessons import language, run
 from kernelwright.workbench.lessons.language import said
-from kernelwright.workbench.lessons.lesson import ENGLISH, Code, Lesson, Question, Shown
+from kernelwright.workbench.lessons.lesson import ENGLISH, Code, Lesson, Question, Shown, Step
 from kernelwright.workbench.lessons.lesson import Text as Prose
 from kernelwright.workbench.lessons.quiz import LETTERS, Item
 from kernelwright.workbench.lessons.run import Run
@@ -42,24 +42,28 @@ def listing(lessons: Sequence[Lesson], lang: str = ENGLISH) -> RenderableType:
     return Group(table, _next(lessons[0].name, lang))
 
 
-def lesson(done: Run, out: Output) -> list[RenderableType]:
-    """A lesson's steps, with the measurements."""
+def lesson(done: Run, out: Output) -> list[list[RenderableType]]:
+    """A lesson's steps, with the measurements; each is a page."""
     of = done.lesson
     out.push_theme(THEME)
-    parts: list[RenderableType] = [
+    first: list[RenderableType] = [
         Text(f"{said(f'Lesson {of.number}.', of.lang)} {of.title}", "bold"),
         _prose(of.summary, out),
     ]
     if of.is_behind:
-        parts.append(Note(said(language.BEHIND, of.lang)))
-    for i, step in enumerate(of.steps, 1):
-        parts += ["", Text(f"{i}. {step.title}", "bold cyan"), ""]
-        for part in step.parts:
-            parts += [_part(part, done, out), ""]
-        parts.pop()
+        first.append(Note(said(language.BEHIND, of.lang)))
+    pages = [_step(i, step, done, out) for i, step in enumerate(of.steps, 1)]
+    pages[0][:0] = first
     for found in done.here:
-        parts += ["", _table(language.table(found, of.lang))]
-    return parts
+        pages[-1] += ["", _table(language.table(found, of.lang))]
+    return pages
+
+
+def _step(number: int, step: Step, done: Run, out: Output) -> list[RenderableType]:
+    page: list[RenderableType] = ["", Text(f"{number}. {step.title}", "bold cyan")]
+    for part in step.parts:
+        page += ["", _part(part, done, out)]
+    return page
 
 
 def _part(part: Prose | Code | Shown, done: Run, out: Output) -> RenderableType:

@@ -141,8 +141,8 @@ def _compiled(folder: Path, source: Path, kind: str, whole: bool) -> Path:
             raise CompileError(errors.explain(done.stderr, source, {}))
         return object_
     files = sources.own(source)
-    unit = folder / "unit.cpp"
-    end = f'#line 1 "unit.cpp"\nKW_WHOLE_PROGRAM({build.MOST_SHARED})\n' if whole else ""
+    unit = folder / compiler.UNIT
+    end = f'#line 1 "{compiler.UNIT}"\nKW_WHOLE_PROGRAM({build.MOST_SHARED})\n' if whole else ""
     if acts(files.values()):
         end += "KW_ACTS\n"
     if sources.shares(files):

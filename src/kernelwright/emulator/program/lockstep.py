@@ -312,10 +312,12 @@ def _declaration_around(all_: list[Token], i: int) -> bool:
         if all_[i].text == "}" and (before is None or all_[before - 1].text != "="):
             break
         i = (i if before is None else before) - 1
-    first = all_[i + 1]
-    if first.kind != "name":
+    i += 1
+    while all_[i].text == "#" and all_[i + 1].text == "line":  # behind the loops of a kernel
+        i += 3
+    if all_[i].kind != "name":
         return False
-    k = i + 2
+    k = i + 1
     while all_[k].text in ("*", "&", "::") or (all_[k].text == "<" and closing_angle(all_, k)):
         k = closing_angle(all_, k) if all_[k].text == "<" else k + 1
         if k is None or k >= len(all_):

@@ -40,6 +40,8 @@ from kernelwright.workbench.verify.verify import candidate, here, verify_case
 
 from . import clues, files, watched
 
+PATIENCE = 10.0  # seconds without progress, after which a kernel of an exercise is ended
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -164,7 +166,8 @@ def verified(
             if further and case not in _further(ladder):
                 continue
             before(case)
-            with emulator.mode(schedule=emulator.Schedule(seed=order, block_seed=order)):
+            schedule = emulator.Schedule(seed=order, block_seed=order, patience=PATIENCE)
+            with emulator.mode(schedule=schedule):
                 found = verify_case(ladder, rung, config, case, _checks(ladder, case))
                 where = _where(ladder, rung, config, case) if found.check == "value" else ""
             passed += found.outcome == "pass" and not order

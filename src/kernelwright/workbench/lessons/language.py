@@ -76,7 +76,13 @@ def picture(of: Picture, lang: str) -> Picture:
         title=said(of.title, lang),
         notes=tuple(said(n, lang) for n in of.notes),
         strips=tuple(
-            replace(s, label=said(s.label, lang), words=said(s.words, lang)) for s in of.strips
+            replace(
+                s,
+                label=said(s.label, lang),
+                words=said(s.words, lang),
+                axes=s.axes and replace(s.axes, name=said(s.axes.name, lang)),
+            )
+            for s in of.strips
         ),
     )
 

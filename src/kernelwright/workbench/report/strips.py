@@ -15,6 +15,7 @@ from .svg import NARROW
 
 BANKS, CELLS = 32, 256
 TEXT, GAP = 15, 7  # pixels of the line above a strip, and of the space below it
+LEFT, BELOW = 34, 34  # pixels of the texts of axes
 TITLE, LETTER = 8.8, 6.4  # mean widths of a letter
 STYLE = """
 :root { --ink: #1b1c1e; --soft: #565a61; --track: #eceef0; --load: #1f5fd0; --store: #9a5b00 }
@@ -29,6 +30,21 @@ text { fill: var(--ink); font: 12px ui-sans-serif, system-ui, "Segoe UI", Roboto
 
 
 @dataclass(frozen=True)
+class Axes:
+    """The axes of a strip, whose cells then begin at LEFT; those of strips below it are in line.
+
+    Attributes:
+        across: ticks of the cells: a position, 0 to 1, and its value.
+        up: ticks of the heights, likewise; the strip's label names them and their unit.
+        name: the quantity of the cells and its unit, or "" for the grid without texts.
+    """
+
+    across: Sequence[tuple[float, str]]
+    up: Sequence[tuple[float, str]] = ()
+    name: str = ""
+
+
+@dataclass(frozen=True)
 class Strip:
     """A row of a picture.
 
@@ -38,6 +54,7 @@ class Strip:
         words: text above the cells, on the right.
         kind: "load", "store" or "atomic", which determines the color.
         tall: the height in pixels.
+        axes: ticks, if the cells or their heights are quantities.
     """
 
     label: str
@@ -45,29 +62,52 @@ class Strip:
     words: str
     kind: str = "load"
     tall: int = 14
+    axes: Axes | None = None
 
     @property
     def high(self) -> int:
         """Pixels of the whole row."""
-        return TEXT + self.tall + GAP
+        return TEXT + self.tall + GAP + BELOW * bool(self.axes and self.axes.name)
 
 
 def drawn(strip: Strip, y: float) -> list[str]:
     """The parts of a strip whose top is at y."""
-    wide, base = NARROW / len(strip.cells), y + TEXT + strip.tall
+    left = LEFT if strip.axes else 0
+    wide, base = (NARROW - left) / len(strip.cells), y + TEXT + strip.tall
+    shape = f'width="{NARROW - left}" height="{strip.tall}"'
     out = [
         svg.text(0, y + 11, strip.label, "name", unit=""),
         svg.text(NARROW, y + 11, strip.words, "soft", unit="", anchor="end"),
-        f'<rect class="track" x="0" y="{y + TEXT:.0f}" width="{NARROW}" height="{strip.tall}"/>',
+        f'<rect class="track" x="{left}" y="{y + TEXT:.0f}" {shape}/>',
+        *(_axes(strip.axes, base, strip.tall) if strip.axes else ()),
     ]
     for i, filled in enumerate(strip.cells):
         if filled:
             tall = max(strip.tall * filled, 3)
             gap = 0.4 if wide < 8 else 1
             out.append(
-                f'<rect class="{strip.kind}" x="{i * wide:.1f}" y="{base - tall:.1f}" '
+                f'<rect class="{strip.kind}" x="{left + i * wide:.1f}" y="{base - tall:.1f}" '
                 f'width="{wide - gap:.1f}" height="{tall:.1f}"/>'
             )
+    return out
+
+
+def _axes(axes: Axes, base: float, tall: int) -> list[str]:
+    """Grid lines and their values; `base`: the position of the lower edge."""
+    out: list[str] = []
+    for at, value in axes.across:
+        x = LEFT + at * (NARROW - LEFT)
+        shape = f'width="0.6" height="{tall + 4 * bool(axes.name)}"'
+        out.append(f'<rect class="soft" x="{x:.1f}" y="{base - tall:.1f}" {shape}/>')
+        if axes.name:
+            out.append(svg.text(round(x), base + 16, value, "soft", unit="", anchor="middle"))
+    for at, value in axes.up:
+        y = base - at * tall
+        shape = f'width="{NARROW - LEFT + 4}" height="0.6"'
+        out.append(f'<rect class="soft" x="{LEFT - 4}" y="{y:.1f}" {shape}/>')
+        out.append(svg.text(LEFT - 6, y + 4, value, "soft", unit="", anchor="end"))
+    if axes.name:
+        out.append(svg.text(NARROW, base + 31, axes.name, "soft", unit="", anchor="end"))
     return out
 
 

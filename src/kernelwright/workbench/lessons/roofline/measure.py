@@ -193,24 +193,27 @@ def _fused(case: str, apart: str, fused: str) -> tuple[Cell, ...]:
 
 def _picture(work: list[Work], memory: float, compute: float) -> Picture:
     step = math.log2(HIGH / LOW) / CELLS
+    across = [(math.log2(x / LOW) / step / CELLS, f"{x:,}") for x in (1, 10, 100, 1000)]
     at = [LOW * 2 ** (step * (i + 0.5)) for i in range(CELLS)]
     lowest = math.log2(memory * LOW)
     span = math.log2(compute) - lowest
     heights = [(math.log2(min(memory * i, compute)) - lowest) / span for i in at]
-    drawn = [strips.Strip("the roof", heights, f"{compute / 1e3:,.0f} TFLOP/s", tall=90)]
+    up = [((math.log2(1e3 * t) - lowest) / span, str(t)) for t in (1, 10, 100)]
+    axes = strips.Axes(across, up, "arithmetic intensity, FLOP/byte")
+    most = f"{compute / 1e3:,.0f} TFLOP/s"
+    drawn = [strips.Strip("the roof, TFLOP/s", heights, most, tall=150, axes=axes)]
     for w in work:
         mark = min(CELLS - 1, max(0, int(math.log2(w.intensity / LOW) / step)))
         limit = "arithmetic" if memory * w.intensity > compute else "memory"
         cells = [float(i == mark) for i in range(CELLS)]
-        drawn.append(strips.Strip(w.name, cells, f"{shown(w.intensity)}, {limit}", "store"))
+        words = f"{shown(w.intensity)} FLOP/byte, {limit}"
+        drawn.append(strips.Strip(w.name, cells, words, "store", axes=strips.Axes(across)))
     return Picture(
         "The roofline of an H200, in bfloat16",
         (
-            f"From left to right: arithmetic intensity, {LOW:g} to {HIGH:,} FLOP per byte, each "
-            "cell a quarter of a doubling.",
-            "The roof is the rate that memory allows, up to that of matrix products; its height is "
-            "logarithmic too.",
-            "Brown: work, at its FLOP per byte, and what limits it.",
+            "The roof is the rate that memory allows, up to that of matrix products. Both axes are "
+            f"logarithmic; from left to right, {LOW:g} to {HIGH:,} FLOP/byte.",
+            "Brown: work, at its FLOP/byte on the same axis, and what limits it.",
         ),
         tuple(drawn),
     )
