@@ -9,6 +9,7 @@ from kernelwright.workbench.report import report
 from support import served
 
 MACHINE = "nvidia-h200"
+CPU = "cpu-x86_64-4"
 HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)>"
 
 
@@ -45,6 +46,16 @@ def made_up(machine=MACHINE, run="20260101T000000Z-0000"):
         )
         found.append(Record(name, last, "*", machine, run, "pass", why="12 cases passed"))
     return found
+
+
+def measured_on_a_cpu():
+    """Records of PyTorch's rungs, as `bench softmax --record` writes them without a GPU."""
+    lad = ladder("softmax")
+    return [
+        r for r in made_up(CPU, run="20260202T000000Z-0000")
+        if r.operator == "softmax" and (r.rung.startswith("roof") or r.rung in lad.names)
+        and not (r.rung in lad.names and lad.rung(r.rung).is_ours)
+    ]  # fmt: skip
 
 
 PACKED = re.compile(

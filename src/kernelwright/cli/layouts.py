@@ -29,7 +29,7 @@ def layout(
 ) -> int:
     """Compute with layouts: shape:stride, composition, division, product, complement, swizzles.
 
-    The first mode is the row. docs/layouts.md explains the operations.
+    The first mode is the row. docs: "Layouts as algebra" explains the operations.
 
     \b
     Examples:

@@ -136,8 +136,8 @@ def dissect(
     conflicts   additional passes because lanes need several words of a bank
 
     Then it lists the divergent branches, and compares the traffic with the bytes that the operator
-    must move. docs/dissect.md describes the model, its limits and a comparison with a GPU's
-    counters. With OP alone, every CUDA C++ rung that supports the case is shown.
+    must move. docs: "dissect and debug" describes the model, its limits and a comparison with a
+    GPU's counters. With OP alone, every CUDA C++ rung that supports the case is shown.
 
     \b
     Examples:

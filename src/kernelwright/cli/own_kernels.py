@@ -22,7 +22,7 @@ Launch = Annotated[
     typer.Option(
         "--launch",
         metavar="FILE.py",
-        help="For FILE.cu:KERNEL: the kernel's tensors and its launch (docs/run.md).",
+        help="For FILE.cu:KERNEL: the kernel's tensors and its launch.",
         show_default=False,
     ),
 ]

@@ -60,7 +60,7 @@ def verify(
 
     --check looks for data races, out-of-bounds accesses, uninitialized reads and divergent
     barriers instead. On a GPU it runs compute-sanitizer; without one it runs the CUDA C++ emulator,
-    which reports the line in the rung and both threads (docs/emulator.md).
+    which reports the line in the rung and both threads (docs: "CUDA C++ on a CPU").
 
     \b
     Examples:

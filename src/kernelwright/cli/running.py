@@ -53,8 +53,8 @@ def run(
     Without --gpu, the program is built with the C++ compiler; main and the host API run on the CPU,
     and kernels run in the emulator.
     Findings are printed on standard error after the program's own output, with file and line. Times
-    that the program measures are those of the emulator, not of a GPU. docs/run.md lists what is
-    supported.
+    that the program measures are those of the emulator, not of a GPU. docs: "Whole CUDA programs"
+    lists what is supported.
 
     Exit codes: the program's own; 1 if a check found something or a kernel was stopped, 2 wrong
     usage, 3 it cannot be built here.

@@ -5,11 +5,10 @@ import shlex
 import pytest
 import typer
 
-from docs.test_links import anchors
+from docs.test_titles import cited
 from kernelwright import cli
 from kernelwright.support.errors import UserError
 from kernelwright.workbench.lessons import lesson, quiz
-from support.paths import ROOT
 
 ITEMS = quiz.items()
 
@@ -32,9 +31,7 @@ def test_each_question_has_one_right_choice_and_letters_are_balanced():
 def shows(see):
     """Raises if a page, an anchor, a command or its argument does not exist."""
     if not see.startswith("kernelwright "):
-        page, _, anchor = see.partition("#")
-        assert (ROOT / page).is_file(), page
-        assert not anchor or anchor in anchors(ROOT / page), see
+        assert cited(see), see
         return
     name, *arguments = shlex.split(see)[1:]
     command = typer.main.get_command(cli.app).commands[name]
@@ -50,8 +47,8 @@ def test_what_shows_an_answer_exists(see):
 
 @pytest.mark.parametrize(
     "see",
-    ["docs/none.md", "docs/emulator.md#none", "kernelwright none", "kernelwright learn none",
-     "kernelwright learn --none"],
+    ["docs/none.md", 'docs: "none"', 'docs: "softmax", "none"', "kernelwright none",
+     "kernelwright learn none", "kernelwright learn --none"],
 )  # fmt: skip
 def test_what_does_not_exist_is_found(see):
     usage = typer.BadParameter.__mro__[1]

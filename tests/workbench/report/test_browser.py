@@ -4,12 +4,15 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
 import pytest
 
 from kernelwright.dispatch import ladder
+from kernelwright.workbench.report import origin, report
+from support.reports import CPU, MACHINE, made_up, measured_on_a_cpu
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 FLAGS = (
@@ -32,6 +35,14 @@ frame.addEventListener("load", async () => {
   const seen = (e) => e.getClientRects().length > 0 && e.getBoundingClientRect().width > 0;
   const found = {nodes: all("*").length, loaded: frame.contentWindow.performance.now()};
   await until(() => page.querySelector("#softmax table"));
+  const text = (words) => all(words).filter(seen).map((e) => e.textContent);
+  const screen = () => ({
+    text: text("#overview :is(b, span, p, td, th button)"), columns: text("#summary thead button"),
+    note: text("#theirs"), rows: all("#summary tbody tr").map((e) => e.textContent),
+    lines: all("#summary polyline").map((e) => e.getAttribute("points")),
+  });
+  found.opened_with = [page.getElementById("machine").value, page.getElementById("other").value];
+  found.screen = screen();
   found.linked = page.getElementById("softmax-cuda_warp").open;
   found.width = root.scrollWidth;
   found.title = page.title;
@@ -45,6 +56,14 @@ frame.addEventListener("load", async () => {
   type("operator", "softmax.b");
   found.filtered = all("#summary tbody th").map((e) => e.textContent);
   type("operator", "");
+  if (found.opened_with[1]) {
+    type("machine", found.opened_with[1]);
+    type("other", "");
+    found.alone = screen();
+    found.width = root.scrollWidth;
+    document.getElementById("found").textContent = JSON.stringify(found);
+    return;
+  }
   const shares = () => all("#summary tbody td:nth-of-type(1)");
   const numbers = () => shares().map((e) => parseFloat(e.textContent));
   all("#summary thead button")[1].click();
@@ -120,6 +139,39 @@ def test_in_a_browser(page, tmp_path, width):
     assert found["width"] <= width and found["opened"] <= width
     assert found["sources"] >= len(ladder("softmax").rungs)
     assert found["smallest"] >= 10
+
+
+@needs_browser
+@pytest.mark.long
+def test_a_machine_without_a_gpu(tmp_path, monkeypatch):
+    """It opens beside the H200, says what "over PyTorch" is, and shows no figure it has not."""
+    mine = measured_on_a_cpu()
+    monkeypatch.setattr(origin, "runs_here", lambda found: frozenset(r.run for r in mine))
+    page = report.html([*made_up(), *mine])
+    found, console = browse(tmp_path, page, 1400)
+    assert console == []
+    assert found["opened_with"] == [MACHINE, CPU]
+    both, alone = found["screen"], found["alone"]
+    assert {"of roof", "over the other", "other over PyTorch"} <= set(both["columns"])
+    assert both["rows"][0].startswith("softmax") and len(both["rows"]) == 2
+    assert f"Beside it {CPU}: 1 operators" in " ".join(both["text"])
+    assert alone["columns"] == ["operator", "over PyTorch", "source"]
+    for screen in (both, alone):
+        assert "every timed rung is PyTorch's" in screen["note"][0] and CPU in screen["note"][0]
+        assert not any("n/a" in words or words == "0.00x" for words in screen["text"])
+    assert alone["lines"] == []
+
+
+@needs_browser
+@pytest.mark.long
+def test_a_line_of_the_first_screen_is_not_vertical(tmp_path):
+    found, _ = browse(tmp_path, report.html(r for r in made_up() if r.operator == "softmax"), 1400)
+    (points,) = [line.split() for line in found["screen"]["lines"] if line]
+    same = [replace(r, bytes=1 << 24) for r in made_up() if r.operator == "softmax"]
+    found, _ = browse(tmp_path, report.html(same), 1400)
+    (one,) = [line.split() for line in found["screen"]["lines"] if line]
+    assert len(points) > 1 and len({p.split(",")[0] for p in points}) == len(points)
+    assert len(one) == 1, "one size is one point"
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 import random
 import re
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import pytest
@@ -143,6 +144,29 @@ def test_readme_tables(name):
     rows = [line for line in lines if line.startswith("|")]
     assert len(rows) > 3
     assert len({line.count("|") for line in rows}) == 1
+
+
+def test_no_line_over_sizes_is_vertical():
+    """Cases of one size, and of sizes that differ in a weight's bytes, are one point of a line."""
+    at = (1 << 20, 1 << 20, 1 << 24, (1 << 24) + 4096, 1 << 28)
+    series = charts.Series("native", "torch", tuple((n, 10.0 + i) for i, n in enumerate(at)))
+    for text in (
+        charts.time_over_size([series], name="x"),
+        charts.rate_over_size([series], name="x"),
+    ):
+        ends = re.findall(r'class="path b-torch" x1="([\d.]+)%" y1="[\d.]+" x2="([\d.]+)%"', text)
+        assert len(ends) == 2, "three sizes"
+        assert all(float(x2) - float(x1) > 5 for x1, x2 in ends)
+        assert text.count('class="point') == len(at)
+
+
+def test_cases_of_nearly_one_size_have_no_axis_of_sizes():
+    lad = ladder("softmax")
+    (machine,) = sections.view(lad, [MACHINE], made_up(), frozenset(), {}).machines
+    assert machine.over_size
+    one = [replace(r, bytes=(1 << 24) + 4096 * i) for i, r in enumerate(made_up()) if r.cold]
+    (machine,) = sections.view(lad, [MACHINE], one, frozenset(), {}).machines
+    assert machine.over_size == []
 
 
 def test_an_unknown_table_is_an_error():

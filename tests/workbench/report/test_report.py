@@ -9,8 +9,18 @@ import pytest
 from kernelwright.dispatch import ladder, ladders
 from kernelwright.dispatch.selection import config_of
 from kernelwright.workbench.records import metrics
-from kernelwright.workbench.report import report, sections, shown
-from support.reports import HOSTILE, MACHINE, PACKED, Reader, expanded, made_up, sections_of
+from kernelwright.workbench.report import overview, report, sections, shown
+from support.reports import (
+    CPU,
+    HOSTILE,
+    MACHINE,
+    PACKED,
+    Reader,
+    expanded,
+    made_up,
+    measured_on_a_cpu,
+    sections_of,
+)
 from tools import readme_tables
 
 
@@ -94,6 +104,25 @@ def test_the_first_screen_has_every_timed_case(page, monkeypatch):
         assert row["torch"] == pytest.approx(native.cold / t.ours.cold, rel=1e-3)
         assert row["peer"] == pytest.approx(t.theirs.cold / t.ours.cold, rel=1e-3)
         assert row["here"], "a run that did not ship"
+
+
+def test_a_machine_without_a_gpu_is_beside_the_reference_machine():
+    mine = measured_on_a_cpu()
+    here = frozenset(r.run for r in mine)
+    machines = overview.machines([*made_up(), *mine], here)
+    found = report._first_screen(machines, [*made_up(), *mine], here)
+    assert found["opening"] == (MACHINE, CPU)
+    rows = found["rows"][CPU]["softmax"]
+    assert rows and all(r["theirs"] and r["torch"] >= 1 for r in rows)
+    assert {(r["roof"], r["peer"]) for r in rows} == {(None, None)}
+    assert not any(r["theirs"] for r in found["rows"][MACHINE]["softmax"])
+
+
+def test_other_machines_are_alone_when_the_page_opens():
+    assert overview.opening([]) == ("", "")
+    assert overview.opening([MACHINE, CPU]) == (MACHINE, ""), "the CPU's records were shipped"
+    assert overview.opening(["nvidia-l4", MACHINE]) == ("nvidia-l4", "")
+    assert overview.opening([CPU]) == (CPU, ""), "there is no record of the reference machine"
 
 
 def test_what_shipped_and_what_was_measured_here_differ_in_every_figure():

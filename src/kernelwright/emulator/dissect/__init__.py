@@ -8,7 +8,7 @@ a profiler's counters on a CPU.
 
 Files: together.h groups the executions of a warp's lanes, requests.h computes the cost of a
 request, dissect.cpp observes; forks.py decides what counts as a branch, lines.py finds the rung's
-lines. docs/dissect.md describes the model and its limits.
+lines. docs: "dissect and debug" describes the model and its limits.
 """
 
 from __future__ import annotations

@@ -32,5 +32,6 @@ def explain(log: str, source: Path, names: dict[Path, str]) -> str:
     header = re.search(r"(\S+): No such file or directory|'(\S+)' file not found", text)
     if header:
         what = f"there is no header {header[1] or header[2]}, of the program or of the emulator"
-        return f"{Path(path).name}:{line}: {what} (docs/run.md lists what it has)\n{log.strip()}"
+        listed = 'docs: "Whole CUDA programs", "What is supported"'
+        return f"{Path(path).name}:{line}: {what} ({listed})\n{log.strip()}"
     return f"{Path(path).name}:{line}: {messages._construct(text)}\n{log.strip()}"

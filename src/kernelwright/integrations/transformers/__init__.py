@@ -85,7 +85,7 @@ def patch(
     The forwards of this model's norms, attentions (for rope), MLPs, decoder layers and loss are
     replaced, by subclasses of the same names; other models, parameters and state_dict are not
     changed. A part that is replaced already stays so. In training with labels, `output.logits` is
-    None: see docs/patch.md, which also lists the families.
+    None. docs: "Transformers models" explains this and lists the families.
 
     Args:
         model: a transformers model, or a PEFT model around one, on any device and of any floating

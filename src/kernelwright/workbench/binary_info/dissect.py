@@ -36,7 +36,7 @@ from kernelwright.workbench.verify.candidate import map_tensors
 
 MACHINE = "emulator"
 SECTOR = emulated.SECTOR
-#: The cases shown in the READMEs and docs/dissect.md, also measured by Nsight Compute on a GPU.
+#: The cases shown in the READMEs and the page of dissect, also measured by Nsight Compute on a GPU.
 RECORDED = {
     "sum": ("1048576-f32-dim=None", "1048576-bf16-dim=None"),
     "softmax": ("4096x768-f32-dim=-1", "4096x768-bf16-dim=-1"),

@@ -301,7 +301,7 @@ def _hash(path: Path) -> str:
 
 
 def document() -> str:
-    """docs/exercises.md with an up-to-date list."""
+    """The page of the exercises with an up-to-date list."""
     rows = ["| | exercise | language | topic |", "| ---: | --- | --- | --- |"]
     for i, e in enumerate(exercises(), 1):
         backend = files.source(e).rung.backend

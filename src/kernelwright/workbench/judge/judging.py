@@ -39,7 +39,8 @@ SIBLING = 2**14  # elements of the largest other shape used between two calls
 NVCC = (
     "importing it compiles CUDA C++ with nvcc (load_inline, load), which needs CUDA's toolkit and "
     "a GPU. Its kernels can be judged here: write their source to a .cu, and use "
-    "kernelwright judge FILE.cu:KERNEL --as ... --launch LAUNCH.py (see docs/judge.md)"
+    "kernelwright judge FILE.cu:KERNEL --as ... --launch LAUNCH.py; "
+    "python -m pydoc kernelwright.workbench.judge.launch_file describes LAUNCH.py"
 )
 
 

@@ -14,7 +14,8 @@ from kernelwright.support.errors import UsageError
 from .spec import Subject
 
 LAUNCHED = (
-    "A launch file has `def launch(x, ...)`: it returns grid, block and args; see docs/judge.md"
+    "A launch file has `def launch(x, ...)`: it returns grid, block and args; "
+    "python -m pydoc kernelwright.workbench.judge.launch_file describes it"
 )
 
 

@@ -2,7 +2,7 @@
 
 The definitions are those of CuTe (NVIDIA CUTLASS, "CuTe Layout Algebra"), with its order of
 coordinates: the first mode changes fastest. A mode is a pair of a size and a stride, or a tuple of
-modes. docs/layouts.md explains each operation.
+modes. docs: "Layouts as algebra" explains each operation.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def subjects() -> tuple[Subject, ...]:
 
 
 def markdown(lang: str = lesson.ENGLISH) -> str:
-    """The table for docs/lessons.md, or for the page in another language."""
+    """The table for the page of the lessons, in a language."""
     heads = ("subject", "here", "PMPP", "GPU MODE", "interview question")
     rows = ["| " + " | ".join(said(h, lang) for h in heads) + " |"]
     rows.append("| --- | --- | --- | --- | --- |")

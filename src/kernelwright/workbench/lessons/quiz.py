@@ -22,7 +22,8 @@ class Item:
     Attributes:
         choices: in the order in which they are shown.
         answer: the right choice.
-        see: the explanation: a page of docs/ or of an operator, with an anchor, or a command.
+        see: the explanation: a command, or "docs:" and the titles, in quotation marks, of a page
+            of the documentation, which is not installed, and of its section.
     """
 
     topic: str

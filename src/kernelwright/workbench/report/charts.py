@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -26,9 +26,10 @@ from .svg import (
 )
 
 __all__ = [
-    "Point", "Series", "band", "ladder", "rate_over_size", "roofline", "standalone",
+    "Point", "Series", "band", "ladder", "rate_over_size", "roofline", "sizes", "standalone",
     "time_over_size",
 ]  # fmt: skip
+ALIKE = 1.05  # sizes that differ by a smaller factor are one point of a line
 HERE = "here"  # the class of markers of values measured here; other markers have none
 
 
@@ -80,7 +81,7 @@ def _series(
     parts += grid(xs, ys, height, x_text=lambda v: size(round(v)), y_text=y_text)
     for s in sorted(series, key=lambda s: s.kind == "best"):
         at = [(100 * xs.at(p[0]), (1 - ys.at(value(p))) * height) for p in s.points]
-        for (x1, y1), (x2, y2) in pairwise(_middles(at)):
+        for (x1, y1), (x2, y2) in pairwise(_middles([p[0] for p in s.points], at)):
             parts.append(line(f"path b-{s.kind}", f"{x1:.2f}%", y1, f"{x2:.2f}%", y2))
         for (x, y), p, here in zip(at, s.points, s.here or (False,) * len(at), strict=True):
             where = "measured here" if here else "shipped record"
@@ -89,12 +90,27 @@ def _series(
     return plot(parts, height, f"{name}: {y_label} over bytes moved", "bytes moved", y_label)
 
 
-def _middles(at: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """One point for each x; the mean if shapes of the same size differ."""
-    by_x: dict[float, list[float]] = {}
-    for x, y in at:
-        by_x.setdefault(x, []).append(y)
-    return [(x, sum(found) / len(found)) for x, found in sorted(by_x.items())]
+def sizes(found: Iterable[float]) -> list[list[float]]:
+    """The different sizes, in groups of those that are alike."""
+    groups: list[list[float]] = []
+    for n in sorted(set(found)):
+        if groups and n < ALIKE * groups[-1][0]:
+            groups[-1].append(n)
+        else:
+            groups.append([n])
+    return groups
+
+
+def _middles(
+    found: Sequence[float], at: Sequence[tuple[float, float]]
+) -> list[tuple[float, float]]:
+    """One point for each group of sizes: the mean, so that no line is vertical."""
+    out: list[tuple[float, float]] = []
+    for group in sizes(found):
+        alike = [place for n, place in zip(found, at, strict=True) if n in group]
+        xs, ys = zip(*alike, strict=True)
+        out.append((sum(xs) / len(xs), sum(ys) / len(ys)))
+    return out
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,21 @@ def machines(found: Iterable[Record], runs_here: frozenset[str]) -> list[str]:
     return sorted({r.machine for r in timed}, key=order)
 
 
+def opening(machines: list[str]) -> tuple[str, str]:
+    """The machine that the page shows first, and the one beside it ("" for none).
+
+    Without a GPU only PyTorch's rungs are timed. Such a machine is therefore shown beside the
+    reference machine.
+
+    Args:
+        machines: see `machines`.
+    """
+    first = next(iter(machines), "")
+    if first.startswith("cpu-") and REFERENCE_MACHINE in machines:
+        return REFERENCE_MACHINE, first
+    return first, ""
+
+
 def tables(lad: Ladder, machine: str, found: list[Record]) -> list[Table]:
     """A ladder's timed cases; on the reference machine, those shown in README and the pages."""
     if machine == REFERENCE_MACHINE:
@@ -43,8 +58,8 @@ def rows(
     """The first screen's data for each timed case of a ladder.
 
     Each row has the rung that represents the ladder (the fastest written here, or PyTorch's if none
-    of these is timed), its time, its share of the roof, and its factors over PyTorch and the best
-    peer.
+    of these is timed, marked `theirs`), its time, its share of the roof, and its factors over
+    PyTorch and the best peer. PyTorch's kernels have no share: what bounds them is not known.
     """
     out: list[dict[str, Any]] = []
     for t in tables(lad, machine, found):
@@ -59,11 +74,12 @@ def rows(
                 "bytes": t.bytes,
                 "rung": best.name,
                 "us": _round(best.cold),
-                "roof": _round(best.of_roof),
+                "roof": _round(best.of_roof) if best is t.ours else None,
                 "torch": _round(over_torch(lad, best, t)),
                 "peer": _round(over_peer(lad, best)) if best is t.ours else None,
                 "noise": _round(noise(lad, t, found)),
                 "here": best.record.run in runs_here,
+                "theirs": best is not t.ours,
             }
         )
     return out

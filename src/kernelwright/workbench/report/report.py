@@ -138,7 +138,13 @@ def _first_screen(machines: list[str], found: list[Record], here: frozenset[str]
         lad.name: {"anchor": sections.anchor(lad), "family": lad.package.split(".")[-2]}
         for lad in ladders()
     }
-    return {"machines": [m for m in machines if m in rows], "operators": names, "rows": rows}
+    timed = [m for m in machines if m in rows]
+    return {
+        "machines": timed,
+        "opening": overview.opening(timed),
+        "operators": names,
+        "rows": rows,
+    }
 
 
 def _fusion(found: list[Record], machines: list[str]) -> list[dict[str, Any]]:

@@ -179,7 +179,7 @@ def _over_size(
     out: list[SizeView] = []
     for what, group in alike.items():
         lines = _lines(group)
-        if len({t.bytes for t in group}) < 2 or not lines:
+        if len(charts.sizes(t.bytes for t in group)) < 2 or not lines:
             continue
         peers = sorted(n for n in lines if n not in KINDS)
         kinds = {**KINDS, **dict(zip(peers, PEERS, strict=False))}

@@ -129,7 +129,8 @@ def _tensors(module: ModuleType, path: Path) -> dict[str, torch.Tensor | TensorS
     if not isinstance(given, Mapping) or not given:
         raise UsageError(
             f"{path}: needs `tensors`, the kernel's tensors by name, for example "
-            '{"x": torch.randn(1000), "y": ((1000,), torch.float32)}; see docs/run.md'
+            '{"x": torch.randn(1000), "y": ((1000,), torch.float32)}; '
+            "python -m pydoc kernelwright.workbench.run_program.one_kernel describes the file"
         )
     made: dict[str, torch.Tensor | TensorSpec] = {}
     for name, t in given.items():

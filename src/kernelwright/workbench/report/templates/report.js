@@ -93,8 +93,8 @@ const middle = (values) => {
   const known = values.filter((v) => v !== null).sort((a, b) => a - b);
   return known.length ? known[Math.floor(known.length / 2)] : null;
 };
-const times = (v) => v === null ? "n/a" : v < 9.95 ? `${v.toFixed(2)}x` : `${v.toFixed(0)}x`;
-const percent = (v) => v === null ? "n/a" : v < 0.0995 ? `${(100 * v).toFixed(1)}%` : `${(100 * v).toFixed(0)}%`;
+const times = (v) => v === null ? "" : v < 0.0995 ? `${v.toPrecision(2)}x` : v < 9.95 ? `${v.toFixed(2)}x` : `${v.toFixed(0)}x`;
+const percent = (v) => v === null ? "" : v < 0.0995 ? `${(100 * v).toFixed(1)}%` : `${(100 * v).toFixed(0)}%`;
 // Microseconds with three digits in a unit that fits.
 const span = (us) => {
   if (us === undefined) return "";
@@ -125,23 +125,33 @@ const draw = (tag, attributes) => {
   return made;
 };
 
-// Columns: title, value, text, class. "n" is for numbers; "wide" is omitted on a phone.
+// Columns: title, value, text, class. "n" is for numbers; "wide" is omitted on a phone. A column
+// without a value for any operator is omitted.
 const COLUMNS = [
   ["operator", (o) => o.name, (o) => o.name, ""],
   ["of roof", (o) => o.roof, (o) => percent(o.roof), "n strong"],
   ["over PyTorch", (o) => o.torch, (o) => times(o.torch), "n"],
-  ["over best peer", (o) => o.peer, (o) => times(o.peer), "n"],
+  ["over best peer", (o) => o.peer, (o) => o.rows.length && !o.judged ? "no peer" : times(o.peer), "n"],
   ["over size", (o) => o.roof, null, "wide"],
-  ["lost", (o) => o.lost, (o) => o.judged ? `${o.lost} of ${o.judged}` : "n/a", "n wide"],
+  ["lost", (o) => o.judged ? o.lost : null, (o) => o.judged ? `${o.lost} of ${o.judged}` : "", "n wide"],
   ["A/A noise", (o) => o.noise, (o) => percent(o.noise), "n wide"],
   ["source", (o) => o.source, (o) => o.source, "wide"],
 ];
-const COMPARED = ["speed over the other", (o) => o.speed, (o) => times(o.speed), "n"];
-const order = { column: 0, down: false };
+const SPEED = "over the other";
+const COMPARED = [
+  [SPEED, (o) => o.speed, (o) => times(o.speed), "n"],
+  ["other over PyTorch", (o) => o.there, (o) => times(o.there), "n"],
+];
+const order = { column: "operator", down: false };
+
+function source(rows) {
+  const here = rows.filter((r) => r.here).length;
+  if (!here) return rows.length ? "shipped" : "";
+  return here === rows.length ? "measured here" : `${here} measured here`;
+}
 
 function summarise(name, rows, others) {
   const there = new Map(others.map((r) => [r.case, r]));
-  const here = rows.filter((r) => r.here).length;
   return {
     name, rows, others,
     roof: mean(rows.map((r) => r.roof)),
@@ -150,19 +160,33 @@ function summarise(name, rows, others) {
     judged: rows.filter((r) => r.peer !== null).length,
     lost: rows.filter(lost).length,
     noise: middle(rows.map((r) => r.noise)),
-    source: here === 0 ? "shipped" : here === rows.length ? "measured here" : `${here} measured here`,
+    source: source(rows),
+    there: mean(others.map((r) => r.torch)),
     speed: mean(rows.filter((r) => there.has(r.case)).map((r) => there.get(r.case).us / r.us)),
   };
 }
 
+// One point for each size, at the mean of its cases: sizes are alike as in charts.py.
+function bySize(rows) {
+  const groups = [];
+  for (const r of [...rows].sort((a, b) => a.bytes - b.bytes)) {
+    const last = groups.at(-1);
+    if (last && r.bytes < 1.05 * last[0].bytes) last.push(r);
+    else groups.push([r]);
+  }
+  return groups.map((g) => ({ bytes: mean(g.map((r) => r.bytes)), roof: mean(g.map((r) => r.roof)) }));
+}
+
 function spark(o) {
   const width = 110, height = 26;
-  const every = [...o.rows, ...o.others].filter((r) => r.roof && r.bytes);
+  const points = (rows) => bySize(rows.filter((r) => r.roof && r.bytes));
+  const every = [...points(o.rows), ...points(o.others)];
   const xs = every.map((r) => Math.log(r.bytes));
-  const low = Math.min(...xs), span = Math.max(...xs) - low || 1;
+  const low = Math.min(...xs), span = Math.max(...xs) - low;
+  const along = (bytes) => span < Math.log(1.05) ? 0.5 : (Math.log(bytes) - low) / span;
   const top = Math.max(1.05, ...every.map((r) => r.roof));
-  const place = (r) => [4 + (width - 8) * (Math.log(r.bytes) - low) / span, height - 2 - (height - 4) * r.roof / top];
-  const line = (rows) => [...rows].filter((r) => r.roof && r.bytes).sort((a, b) => a.bytes - b.bytes).map(place);
+  const place = (r) => [4 + (width - 8) * along(r.bytes), height - 2 - (height - 4) * r.roof / top];
+  const line = (rows) => points(rows).map(place);
   const mine = line(o.rows);
   const ends = o.rows.filter((r) => r.roof).sort((a, b) => a.bytes - b.bytes);
   const says = ends.length
@@ -177,41 +201,63 @@ function spark(o) {
   return made;
 }
 
-function chosen() {
+function chosen(here, other) {
   const words = by("operator").value.trim().toLowerCase();
   const dtype = by("dtype").value;
   const fits = (row) => !dtype || row.dtype === dtype;
-  const there = DATA.rows[by("other").value] ?? {};
-  return Object.entries(DATA.rows[by("machine").value] ?? {})
-    .filter(([name]) => `${name} ${DATA.operators[name].family}`.toLowerCase().includes(words))
-    .map(([name, rows]) => summarise(name, rows.filter(fits), (there[name] ?? []).filter(fits)))
-    .filter((o) => o.rows.length);
+  const of = (machine, name) => (DATA.rows[machine]?.[name] ?? []).filter(fits);
+  return Object.keys(DATA.operators)
+    .filter((name) => `${name} ${DATA.operators[name].family}`.toLowerCase().includes(words))
+    .map((name) => summarise(name, of(here, name), of(other, name)))
+    .filter((o) => o.rows.length || o.others.length);
+}
+
+// Says how many results of a machine are shown, and where they are from.
+function counted(machine, perOperator) {
+  const rows = perOperator.flat(), here = rows.filter((r) => r.here).length;
+  return `${machine}: ${perOperator.filter((of) => of.length).length} operators, ${rows.length} cases; `
+    + (here ? `${here} measured here, ${rows.length - here} from shipped records.` : "all from shipped records.");
+}
+
+// Explains the factors of machines on which only PyTorch's rungs were timed.
+function explain(shown) {
+  const only = shown.filter(([, rows]) => rows.length && rows.every((r) => r.theirs)).map(([name]) => name);
+  by("theirs").hidden = !only.length;
+  by("theirs").textContent = `On ${only.join(" and ")} every timed rung is PyTorch's: the rungs written in this `
+    + "package need a GPU for times. Over PyTorch: the speed of the fastest of native (PyTorch's own operator), compiled "
+    + "(torch.compile) and manual (separate operations) over native; 1.00x if native is the fastest. They "
+    + "have no share of the roof.";
 }
 
 function update() {
-  const found = chosen(), rows = found.flatMap((o) => o.rows), other = by("other").value;
-  const columns = other ? [...COLUMNS.slice(0, 4), COMPARED, ...COLUMNS.slice(4)] : COLUMNS;
-  const here = rows.filter((r) => r.here).length, judged = rows.filter((r) => r.peer !== null).length;
-  by("source").textContent = `${by("machine").value}: ${found.length} operators, ${rows.length} cases; `
-    + (here ? `${here} measured here, ${rows.length - here} from shipped records.` : "all from shipped records.");
+  const machine = by("machine").value, other = by("other").value;
+  const found = chosen(machine, other), rows = found.flatMap((o) => o.rows);
+  const every = other ? [...COLUMNS.slice(0, 4), ...COMPARED, ...COLUMNS.slice(4)] : COLUMNS;
+  const columns = every.filter(([, value], k) => !k || found.some((o) => value(o) !== null));
+  const judged = rows.filter((r) => r.peer !== null).length;
+  by("source").textContent = counted(machine, found.map((o) => o.rows))
+    + (other ? ` Beside it ${counted(other, found.map((o) => o.others))}` : "");
+  explain([[machine, rows], [other, found.flatMap((o) => o.others)]]);
   by("dashes").hidden = !other;
+  const own = rows.every((r) => r.theirs) ? "PyTorch's fastest rung over its own operator" : "over PyTorch's own operators";
   const cards = [
-    [times(mean(rows.map((r) => r.torch))), "over PyTorch's own operators"],
+    [times(mean(rows.map((r) => r.torch))), own],
     [times(mean(rows.map((r) => r.peer))), "over the best peer"],
-    [judged ? `${rows.filter(lost).length} of ${judged}` : "n/a", "cases lost to a peer"],
+    [judged ? `${rows.filter(lost).length} of ${judged}` : "", "cases lost to a peer"],
     [percent(middle(rows.map((r) => r.noise))), "median A/A noise"],
   ];
   if (other) cards.push([times(mean(found.map((o) => o.speed))), `as fast as ${other}`]);
-  by("cards").replaceChildren(...cards.map(([value, words]) => {
+  by("cards").replaceChildren(...cards.filter(([value]) => value).map(([value, words]) => {
     const card = make("li");
     card.append(make("b", value), make("span", words));
     return card;
   }));
-  const [, value] = columns[order.column] ?? columns[0];
-  const sign = order.down ? -1 : 1;
+  const sorted = columns.find(([title]) => title === order.column);
+  const [, value] = sorted ?? columns[0];
+  const sign = sorted && order.down ? -1 : 1;
   found.sort((a, b) => {
     const [x, y] = [value(a), value(b)];
-    if (x === null || y === null) return (x === null) - (y === null);
+    if ((x === null) !== (y === null)) return (x === null) - (y === null);
     return sign * (x < y ? -1 : x > y ? 1 : 0) || (a.name < b.name ? -1 : 1);
   });
   head(columns);
@@ -224,12 +270,12 @@ function head(columns) {
   row.replaceChildren(...columns.map(([title, , , kind], k) => {
     const cell = make("th", "", kind.replace("strong", ""));
     cell.scope = "col";
-    if (k === order.column) cell.ariaSort = order.down ? "descending" : "ascending";
+    if (title === order.column) cell.ariaSort = order.down ? "descending" : "ascending";
     const button = make("button", title);
     button.type = "button";
     button.addEventListener("click", () => {
-      order.down = k === order.column ? !order.down : k > 0;
-      order.column = k;
+      order.down = title === order.column ? !order.down : k > 0;
+      order.column = title;
       update();
     });
     cell.append(button);
@@ -249,7 +295,7 @@ function line(o, columns) {
       cell.scope = "row";
       cell.append(link);
     }
-    if (!text) cell.append(spark(o));
+    if (!text && o.roof !== null) cell.append(spark(o));
     row.append(cell);
   });
   return row;
@@ -262,6 +308,8 @@ function options(select, values, all = "") {
 
 options(by("machine"), DATA.machines);
 options(by("other"), DATA.machines, "none");
+[by("machine").value, by("other").value] = DATA.opening;
+if (by("other").value) Object.assign(order, { column: SPEED, down: true }); // operators of both first
 const every = Object.values(DATA.rows).flatMap((rows) => Object.values(rows).flat());
 options(by("dtype"), [...new Set(every.map((r) => r.dtype))].filter(Boolean).sort(), "all");
 for (const id of ["machine", "other", "operator", "dtype"]) by(id).addEventListener("input", update);
