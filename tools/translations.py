@@ -7,7 +7,7 @@
 
 The first line of a translation names its source, and a hash of the prose of each of its sections. A
 section is out of date if its hash differs. Code blocks and generated tables are no prose: --write
-copies them by their order, so that nobody edits them twice.
+copies them by their order, so that they are edited in one place.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def changed(page: str) -> list[str]:
 
 
 def is_outdated(page: str) -> bool:
-    """Whether readers are told that a page is behind its source."""
+    """Whether a page has the notice that its source has changed since."""
     return NOTICE in read(page) or BEHIND in read(page)
 
 

@@ -334,8 +334,10 @@ def test_a_ladder_needs_native_and_distinct_names():
 def test_unknown_names_list_the_known_ones():
     with pytest.raises(UnknownRung, match=r"rung 'nope': softmax has no such rung; it has manual"):
         ladder("softmax").rung("nope")
-    with pytest.raises(UnknownOperator, match=r"operator 'nope': .*softmax"):
+    with pytest.raises(UnknownOperator, match=r"operator 'nope': .*did you mean rope\?"):
         ladder("nope")
+    with pytest.raises(UnknownOperator, match=r"operator 'zzzzzz': .*softmax"):
+        ladder("zzzzzz")
 
 
 def test_shares_of_the_rows_cover_them_once():

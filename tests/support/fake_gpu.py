@@ -145,4 +145,4 @@ class FakeBox(Box):
         self.device, self.limits = torch.device("cpu"), Limits()
         self.arena = Arena(self.device, SHARED)
         self.process = InProcess(self.arena)
-        self._count, self._released = 0, []
+        self._count, self._released, self.done = 0, [], set()

@@ -111,6 +111,7 @@ def test_the_command_records_and_the_page_shows(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(patched.records, "ROOT", tmp_path)
     monkeypatch.setattr(dissect, "load", dissect.load.__wrapped__)  # bypasses its cache
     monkeypatch.setattr(readme_tables.records, "load", lambda machine: [])
+    monkeypatch.setattr(readme_tables.machine_pictures, "PICTURES", {})
     page = next(text for path, text in readme_tables.texts().items() if path.name == "patch.md")
     table = page.split("<!-- table:patched -->")[1].split("<!-- /table -->")[0]
     assert "1 layers of 32 (48 in the MLP)" in table and "| kernelwright |" in table

@@ -90,12 +90,10 @@ def test_formats_and_lists():
 @pytest.mark.parametrize("sampling", [0, 2])
 def test_gradients(last, sampling):
     """A detector's backbone is trained through its regions."""
-    x = randn(2, 2, 5, 6, dtype=torch.float64)
+    x = randn(2, 2, 4, 3, dtype=torch.float64)
     x = (x.to(memory_format=torch.channels_last) if last else x).requires_grad_()
-    rois = torch.tensor([[i % 2, *b] for i, b in enumerate(BOXES)], device=DEVICE).double()
-    call = lambda x: kw.roi_align(x, rois, 2, 0.9, sampling)  # noqa: E731
-    torch.autograd.gradcheck(call, x)
-    torch.autograd.gradgradcheck(lambda x: call(x).square(), x)
+    rois = torch.tensor([[i % 2, *b] for i, b in enumerate(BOXES[:3])], device=DEVICE).double()
+    torch.autograd.gradcheck(lambda x: kw.roi_align(x, rois, (1, 2), 0.4, sampling), x)
 
 
 def test_boxes_are_constants():

@@ -32,7 +32,7 @@ MISTAKES = {
     "gelu.triton_block": (
         "y.to(y_ptr.dtype.element_ty), mask=inside)",
         "y.to(y_ptr.dtype.element_ty))",
-        "written after its end",
+        "written after its end" if GPU else "outside of its 1 element",
     ),
     "sum.numba_block": (
         "            cuda.syncthreads()\n            half",
@@ -50,7 +50,11 @@ MISTAKES = {
         "y: ",
     ),
     "softmax.cuda_naive": ("expf(kw::to_float(x[i]) - max)", "expf(kw::to_float(x[i]))", "NaN"),
-    "sum.triton_block": ("start + col < n_cols)", "start + col <= n_cols)", "NaN"),
+    "sum.triton_block": (
+        "start + col < n_cols)",
+        "start + col <= n_cols)",
+        "NaN" if GPU else "reads x_ptr[7], outside of its 7 elements",
+    ),
     "sum.cuda_shuffle": ("i += stride", "i += BLOCK", "should be"),
     "softmax.triton_row": ('other=float("-inf")', "other=0.0", "should be"),
     "softmax.numba_block": (

@@ -1,4 +1,4 @@
-"""The size of a call of code that nobody described: the bytes and operations of PyTorch's operators
+"""The size of a call of unknown code: the bytes and operations of PyTorch's operators
 in it, counted before each of them allocates its results."""
 
 from __future__ import annotations

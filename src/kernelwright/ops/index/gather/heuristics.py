@@ -91,14 +91,16 @@ def width(x, index) -> int:
 
 
 def order(gpu, **specs):
-    """Of vec16, PyTorch takes 1.02 to 2 times as long (records/nvidia-h200/gather.jsonl)."""
-    return ("cuda_vec16",)
+    """No rung, although cuda_vec16 takes 0.50 to 0.98 times as long as PyTorch
+    (records/nvidia-h200/gather.jsonl): its plan holds for one shape, and each new one would be
+    planned during a call."""
+    return ()
 
 
-def order_backward(gpu, index, **specs):
-    """cuda_small takes 0.28 to 0.56 times as long as PyTorch; without it, only one of two cases is
-    faster (records/nvidia-h200/gather.backward.jsonl)."""
-    return ("cuda_small",) if index.shape[-2] <= FEW else ()
+def order_backward(gpu, **specs):
+    """No rung, for the same reason: cuda_small takes 0.28 to 0.56 times as long as PyTorch, others
+    1.2 to 7 times but for one case (records/nvidia-h200/gather.backward.jsonl)."""
+    return ()
 
 
 def order_add(gpu, **specs):
