@@ -89,6 +89,37 @@ def test_a_backward_and_gradients_through_autograd(box):
     assert wrong.smallest.command.startswith(f"kernelwright judge {USER}:wrong_gradient --as soft")
 
 
+def test_a_process_reused_imports_the_files_next_to_each_kernel(box, tmp_path):
+    for folder, factor in (("one", 1), ("two", 2)):
+        (tmp_path / folder / "package").mkdir(parents=True)
+        (tmp_path / folder / "package" / "__init__.py").write_text("")
+        (tmp_path / folder / "package" / "part.py").write_text(f"FACTOR = {factor}\n")
+        (tmp_path / folder / "factor.py").write_text("from package.part import FACTOR\n")
+        (tmp_path / folder / "kernel.py").write_text(
+            "from factor import FACTOR\ndef scaled(x):\n    return FACTOR * x\n"
+        )
+    (tmp_path / "spec.py").write_text("def reference(x):\n    return 2 * x\n")
+    how = {"cases": ["5x33-f32"], "box": box, "describe": False}
+    for folder, outcome in (("one", "wrong"), ("two", "right"), ("one", "wrong")):
+        found = judge(f"{tmp_path / folder / 'kernel.py'}:scaled", tmp_path / "spec.py", **how)
+        assert found.outcome == outcome, (folder, found.smallest)
+
+
+def test_a_process_that_shared_memory_for_small_results_judges_larger_ones(box):
+    box.rearm(1 << 20, largest=4)
+    assert judged("softmax", box).outcome == "right"
+
+
+def test_an_implausibly_large_result_is_not_copied(box, tmp_path):
+    (tmp_path / "spec.py").write_text("def reference(x):\n    return 2 * x\n")
+    (tmp_path / "kernel.py").write_text(
+        "def larger(x):\n    return (2 * x).repeat(1 << 20, 2).contiguous()\n"
+    )
+    how = {"cases": ["5x33-f32"], "box": box, "describe": False}
+    found = judge(f"{tmp_path / 'kernel.py'}:larger", tmp_path / "spec.py", **how)
+    assert found.outcome == "wrong" and "(5, 33)" in found.smallest.why, found.smallest
+
+
 def test_an_argument_of_integers_has_no_gradient(box, tmp_path):
     (tmp_path / "loss.py").write_text(
         "import torch\nfrom kernelwright.contract import case\n"

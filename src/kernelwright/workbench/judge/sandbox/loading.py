@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,13 +54,8 @@ def function_in(module: Any, path: str, name: str) -> Callable[..., Any]:
 def module_of(path: str, name: str) -> Any:
     """A file as a module; its folder is on sys.path, as for a script. A file of a package is
     imported as a part of the package, so that its relative imports work."""
-    file, parts = Path(path).resolve(), [Path(path).stem]
-    folder = file.parent
-    while (folder / "__init__.py").is_file():
-        parts.insert(0, folder.name)
-        folder = folder.parent
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+    folder, parts = _in_package(path)
+    sys.path.insert(0, str(folder))
     if len(parts) > 1:
         return importlib.import_module(".".join(parts))
     spec = importlib.util.spec_from_file_location(name, path)
@@ -68,6 +64,42 @@ def module_of(path: str, name: str) -> Any:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def _in_package(path: str) -> tuple[Path, list[str]]:
+    """The folder from which a file is imported, and the names of its packages and its own."""
+    folder, parts = Path(path).resolve().parent, [Path(path).stem]
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return folder, parts
+
+
+class Imports:
+    """The folders and modules of this process before it imports a user's file."""
+
+    def __init__(self):
+        self.folders = list(sys.path)
+        self.names = {name.partition(".")[0] for name in sys.modules}
+
+    def forget(self, path: str) -> None:
+        """Forget the files of other folders, before a file is imported that may have others of the
+        same names next to it. Those of its own folder stay: a file that registers operators can be
+        imported only once."""
+        left = {Path(f).resolve() for f in Counter(sys.path) - Counter(self.folders)}
+        left.discard(_in_package(path)[0])
+        sys.path[:] = self.folders
+        tops = {name.partition(".")[0] for name in sys.modules} - self.names
+        gone = {name for name in tops if _folder_of(sys.modules.get(name)) in left}
+        for name in [n for n in sys.modules if n.partition(".")[0] in gone]:
+            del sys.modules[name]
+        importlib.invalidate_caches()
+
+
+def _folder_of(module: Any) -> Path | None:
+    """The folder from which a module, or the folder of a package, was imported."""
+    places = list(getattr(module, "__path__", ())) or [getattr(module, "__file__", None)]
+    return Path(places[0]).resolve().parent if places[0] else None
 
 
 def parameters_of(fn: Callable) -> list[dict[str, Any]] | None:

@@ -83,8 +83,8 @@ class There:
         problem = answer["allocations"]
         if guarded and problem is None:
             names = zip(self.operator.results, outputs, strict=False)
-            whys = (redzones.unwritten(n, t) for n, t in names if isinstance(t, torch.Tensor))
-            problem = next(filter(None, whys), None)
+            copied = ((n, t) for n, t in names if isinstance(t, torch.Tensor) and not t.is_meta)
+            problem = next(filter(None, (redzones.unwritten(n, t) for n, t in copied)), None)
         made = Made(
             fenced,
             all_results(self.operator, fenced.args, outputs),

@@ -31,6 +31,7 @@ from kernelwright.workbench.verify.candidate import not_plain, unexpanded
 from kernelwright.workbench.verify.integrity import Snapshot
 
 from .loading import (
+    Imports,
     OnGpu,
     as_tuple,
     differentiated,
@@ -66,7 +67,7 @@ class Child:
         self.interpreted: Any = None
         self.rounds: Rounds | None = None
         self.loaded = 0
-        self.folders: list[str] = []
+        self.imports = Imports()
         self.on_gpu = OnGpu(None)
 
     def serve(self) -> None:
@@ -157,11 +158,10 @@ class Child:
         self.loaded += 1
         before = imported()
         shapes = None
-        self._leave_folders()
+        self.imports.forget(path)
         if "solution" in kind:  # it may import files next to the problem
             folder = Path(kind["solution"]["folder"])
-            self.folders = [str(folder), str(folder.parent)]
-            sys.path += self.folders
+            sys.path += [str(folder), str(folder.parent)]
         if path.endswith(".cu") and "launch" not in kind:
             fn = host_function(Path(path), name, self.device)
         elif "launch" in kind:
@@ -185,16 +185,6 @@ class Child:
             "shapes": shapes,
             "replaced": self.functions.replaced(),
         }
-
-    def _leave_folders(self) -> None:
-        """Forget the files next to the last problem: the next one has others of the same names."""
-        for folder in self.folders:
-            sys.path.remove(folder)
-        for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None)
-            if file and str(Path(file).parent) in self.folders:
-                del sys.modules[name]
-        self.folders = []
 
     def _cuda_function(self, source: str, name: str, path: str, what: str) -> tuple[Any, Any]:
         """A kernel of a .cu with its launch file as a function, and the shapes that it declares."""
