@@ -100,3 +100,44 @@ def test_faults_of_the_host_are_reported(tmp_path):
         if why and "k<<<1, 32>>>(x)" not in code:
             assert f"host.cu:{12 + 2 * i}" in said, (code, said)
         assert ran.code in ((0, -11) if "h[" in code or "memset" in code else (0,)), code
+
+
+@pytest.mark.long
+@runs
+def test_results_that_are_not_copied_back(tmp_path):
+    file = tmp_path / "back.cu"
+    file.write_text(
+        "#include <cstdlib>\n"
+        "__device__ int g;\n"
+        "__global__ void k(int *x) { g = x[threadIdx.x] = 1; }\n"
+        "int main(int, char **v) { int *x, h[32], n = atoi(v[1]);\n"
+        "  cudaMalloc(&x, 128); cudaMemcpy(x, h, 128, cudaMemcpyHostToDevice);\n"
+        "  k<<<1, 32>>>(x);\n"
+        "  if (n == 1) cudaMemcpy(h, x, 128, cudaMemcpyDeviceToHost);\n"
+        "  if (n == 2) cudaMemcpyFromSymbol(h, g, 4);\n"
+        "  if (n == 3) cudaMemcpy(h, x, 128, cudaMemcpyDefault);\n"
+        "  cudaFree(x);\n}\n"
+    )
+    for n, check in ((0, ()), (0, ("races",)), (1, ()), (1, ("races",)), (2, ()), (3, ())):
+        ran = program.run(file, [str(n)], check=check)
+        said = [note.text for note in ran.notes if note.kind == "warning"]
+        assert not ran.failed
+        assert [text.partition(" the launch")[0] for text in said] == ["back.cu:6:"] * (not n)
+
+
+@pytest.mark.long
+@runs
+def test_misaligned_scalars_in_shared_memory(tmp_path):
+    file = tmp_path / "off.cu"
+    file.write_text(
+        "__global__ void k(int *x, int off) {\n"
+        "  __shared__ char s[256];\n"
+        "  for (int i = threadIdx.x; i < 256; i += 32) s[i] = i;\n"
+        "  __syncthreads();\n"
+        "  x[threadIdx.x] = *(int *)(s + off + threadIdx.x * 4);\n}\n"
+        "int main() { int *x, h[32]; cudaMalloc(&x, 128); k<<<1, 32>>>(x, 2);\n"
+        "  cudaMemcpy(h, x, 128, cudaMemcpyDeviceToHost); }\n"
+    )
+    (finding,) = program.run(file, check=("bounds",)).findings
+    assert finding.text.startswith("off.cu:5: thread ")
+    assert "not a multiple of 4" in finding.text

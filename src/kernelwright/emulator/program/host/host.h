@@ -45,6 +45,10 @@ std::string setting(const char *name, const char *otherwise);
 void unseen(const std::string &text);
 // The program looks at the last error.
 void seen();
+// The host has, or may have, read what kernels have written.
+void read_back();
+// A kernel starts: whether its results are read back is known at the program's end.
+void not_read_back(const Job &);
 // "file.cu:12" of a line, and of an address.
 std::string line_of(const char *file, int line, const void *where);
 

@@ -171,4 +171,5 @@ void managed_after() {
 
 extern "C" __attribute__((visibility("default"))) void kw_program_shares() {
   kw::program::apart = false;
+  kw::program::read_back();
 }

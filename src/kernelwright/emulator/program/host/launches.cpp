@@ -152,6 +152,7 @@ void run(const Job &job) {
   launch.cluster = c.cooperative ? c.grid.x * c.grid.y * c.grid.z : c.cluster;
   launch.observer = r.observer;
   const auto act = [&] { return execute(job, launch); };
+  not_read_back(job);
   managed_before(job);
   if (r.observer)
     act();

@@ -48,6 +48,7 @@ void *allocate(size_t bytes, Kind kind, const void *where) {
   // the host writes to it otherwise than by functions of the API
   if (told && (kind == Kind::kManaged || kind == Kind::kPinned) && bytes <= kMarked)
     kw_fill_pattern(at, bytes);
+  if (kind == Kind::kManaged || kind == Kind::kPinned) read_back();
   std::lock_guard<std::mutex> hold(lock);
   used += bytes;
   const Allocation a = {at, bytes, kind, where, base, mapped, kPage, pages, false, false};
@@ -213,6 +214,7 @@ cudaError_t copy(const char *function, void *to, const void *from, size_t bytes,
          line(where) + ": " + function + " is told cudaMemcpy" + kinds[kind] + ", but " + why);
     return give(cudaErrorInvalidValue);
   }
+  if (!to_device && !holding(to) && (from_device || holding(from))) read_back();
   synchronized();
   const OpenedPart opened(to, from);
   std::memmove(to, from, bytes);
@@ -309,6 +311,7 @@ cudaError_t cudaFreeHost(void *p) {
 }
 cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned) {
   API;
+  read_back();
   registered.emplace_back(static_cast<const char *>(p), bytes);
   never_repeat();  // kernels reach memory that is not among the allocations
   return give(cudaSuccess);

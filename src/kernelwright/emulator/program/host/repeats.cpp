@@ -222,4 +222,5 @@ void repeatable(const Job &job, const std::function<bool()> &execute) {
 
 extern "C" __attribute__((visibility("default"))) void kw_program_acts() {
   kw::program::never_repeat();
+  kw::program::read_back();  // the user reads what they print
 }

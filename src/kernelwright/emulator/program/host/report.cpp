@@ -1,6 +1,7 @@
 // Settings of a run, and its report at the end: files in the folder that KERNELWRIGHT_RUN names.
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -21,9 +22,18 @@ std::vector<std::string> &left() {
   static auto *const all = new std::vector<std::string>;
   return *all;
 }
+std::atomic<bool> results_read{false};
+std::string &first_launch() {
+  static auto *const text = new std::string;
+  return *text;
+}
 __attribute__((destructor)) void report_unseen() {
   for (const std::string &text : left()) note("api", text);
   left().clear();
+  if (!results_read && !first_launch().empty() && !poisoned())
+    note("warning", first_launch() +
+                        ": warning: the program copies nothing that its kernels have written to "
+                        "the host");
 }
 thread_local bool noted = false;  // the last call that failed
 
@@ -35,6 +45,13 @@ void unseen(const std::string &text) {
     left().push_back(text);
   }
   noted = false;
+}
+void read_back() { results_read = true; }
+void not_read_back(const Job &job) {
+  std::lock_guard<std::mutex> hold(lock);
+  if (results_read || !first_launch().empty()) return;
+  const Config &c = job.config;
+  first_launch() = line_of(c.file, c.line, c.where) + ": the launch of " + job.name;
 }
 void seen() {
   std::lock_guard<std::mutex> hold(lock);
