@@ -282,6 +282,18 @@ def test_a_file_without_main_is_run_by_the_program_that_uses_it(tmp_path):
         sources.program_of(tmp_path / "k.cu")
 
 
+def test_a_copy_of_a_library_of_the_toolkit_is_not_read(tmp_path):
+    source = tmp_path / "a.cu"
+    for name in ("cub/cub.cuh", "thrust/sort.h", "cuda/std/atomic", "cub/own.h"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    source.write_text(
+        '#include "cub/cub.cuh"\n#include <thrust/sort.h>\n#include <cuda/std/atomic>\n'
+        '#include "cub/own.h"\n'
+    )
+    assert list(sources.own(source)) == [source, tmp_path / "cub/own.h"]
+
+
 def test_headers_are_found_in_the_whole_project(tmp_path):
     (tmp_path / "README.md").write_text("")
     for folder in ("a/deep", "b/deep", "bench/cuda"):

@@ -24,6 +24,8 @@ _CORE = re.compile(r"^(thrust|cuda/std)/")
 #: Texture references, of which CUDA 12 has no declarations; other programs use the name otherwise.
 _REFERENCE = re.compile(r"\btexture\s*<[^;{}()]*>\s*\w+\s*[;(]|\bcudaBindTexture")
 _OWN_TEXTURE = re.compile(r"\b(?:class|struct)\s+texture\b")
+#: Headers of libraries that come with the toolkit, of which projects have copies of other versions.
+_LIBRARIES = re.compile(r"^(?:cub|thrust|cuda|nv)/")
 #: The license of a header of the CUDA toolkit.
 _TOOLKIT = re.compile(r"NOTICE TO (?:LICENSEE|USER)|NVIDIA ownership rights")
 #: A string directly before a parameter of a macro, which C++11 reads as a suffix of the string.
@@ -54,11 +56,15 @@ def _includes(text: str, path: Path, source: Path) -> Iterator[tuple[re.Match[st
             continue
         places = (path.parent, *folders(source)) if quoted else folders(source)
         header = next((p / name for p in places if (p / name).is_file()), None)
-        if header and emulates(name) and _TOOLKIT.search(text_if_there(header)):
-            continue  # a project's copy of the toolkit
+        if header and emulates(name) and (_LIBRARIES.match(name) or _of_the_toolkit(header)):
+            continue  # a project's copy
         header = header or in_project(name, source)
         if header is not None:
             yield found, header.resolve()
+
+
+def _of_the_toolkit(header: Path) -> bool:
+    return _TOOLKIT.search(text_if_there(header)) is not None
 
 
 #: Suffixes of a program's other translation units; C has no mangled names.
