@@ -499,3 +499,19 @@ def test_the_table_of_constructs_is_up_to_date():
 
     text = construct_table.PAGE.read_text()
     assert construct_table.page(text) == text
+
+
+@pytest.mark.long
+@pytest.mark.skipif(emulator.missing() is not None, reason=str(emulator.missing()))
+def test_positions_extents_and_pitched_pointers(tmp_path):
+    source = tmp_path / "positions.cu"
+    source.write_text(
+        "int main() {\n"
+        "  cudaPos p = make_cudaPos(1, 2, 3);\n"
+        "  cudaExtent e = make_cudaExtent(4, 5, 6);\n"
+        "  cudaPitchedPtr q = make_cudaPitchedPtr(&p, 7, 8, 9);\n"
+        "  return !(p.x == 1 && p.y == 2 && p.z == 3 && e.width == 4 && e.height == 5 &&\n"
+        "           e.depth == 6 && q.ptr == &p && q.pitch == 7 && q.xsize == 8 && q.ysize == 9);\n"
+        "}\n"
+    )
+    assert program.run(source).code == 0

@@ -42,3 +42,12 @@ struct cudaDeviceProp : kw_cudaDeviceProp {
   int cooperativeMultiDeviceLaunch, singleToDoublePrecisionPerfRatio;
   int maxTexture1DLinear;
 };
+
+// The constructors of driver_functions.h, which CUDA's own headers declare for nvcc.
+inline cudaPos make_cudaPos(size_t x, size_t y, size_t z) { return {x, y, z}; }
+inline cudaExtent make_cudaExtent(size_t width, size_t height, size_t depth) {
+  return {width, height, depth};
+}
+inline cudaPitchedPtr make_cudaPitchedPtr(void *p, size_t pitch, size_t xsize, size_t ysize) {
+  return {p, pitch, xsize, ysize};
+}
