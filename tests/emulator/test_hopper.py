@@ -133,9 +133,9 @@ def operands(kind, k):
     ("name", "kind", "k"),
     [
         ("halves", torch.float16, 16),
-        ("bfloats", torch.bfloat16, 16),
+        pytest.param("bfloats", torch.bfloat16, 16, marks=pytest.mark.long),
         ("e4m3", torch.float8_e4m3fn, 32),
-        ("e5m2", torch.float8_e5m2, 32),
+        pytest.param("e5m2", torch.float8_e5m2, 32, marks=pytest.mark.long),
     ],
 )
 @pytest.mark.parametrize("add", [0, 1])
