@@ -1,6 +1,7 @@
 """The source hash covers everything that determines a kernel's machine code, and nothing else."""
 
 import ast
+import gc
 import json
 import sys
 from functools import cache
@@ -63,6 +64,7 @@ def test_every_function_that_a_plan_runs_is_in_the_hash(lad):
 
         entry = entry_of(lad, rung)
         for config, call in calls(lad, rung):
+            gc.disable()  # it would call finalizers of other tests
             sys.setprofile(note)
             try:
                 entry(H200, config, **call)
@@ -70,6 +72,7 @@ def test_every_function_that_a_plan_runs_is_in_the_hash(lad):
                     rung.supports(H200, **call)
             finally:
                 sys.setprofile(None)
+                gc.enable()
         assert ran, rung.name
         assert ran - reached(lad, rung) == set(), rung.name
 
@@ -96,7 +99,7 @@ def test_no_plan_is_made_from_a_closed_module(lad):
 # --- what lapses -------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # a module's is made again after tests of other modules
 def then(tmp_path_factory):
     """The package under another name, so that its files can be changed to test whether a hash is
     computed from them."""

@@ -14,9 +14,10 @@ from tools import carry, counters
 
 NAME = another.NAME
 CASE = "5x33-f32-eps=1e-05-weight=same"
+pytestmark = pytest.mark.usefixtures("then")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # a module's is made again after tests of other modules
 def then(tmp_path_factory):
     """The folder of this package under another name."""
     return another.made(tmp_path_factory.mktemp("then"))
@@ -46,7 +47,7 @@ def test_other_text_and_the_same_kernels(header):
     assert carry.differs(*versions(), cases=[CASE]) == ""
 
 
-def test_what_a_process_leaves_in_a_name_is_no_difference(then, monkeypatch):
+def test_what_a_process_leaves_in_a_name_is_no_difference(monkeypatch):
     mine, theirs = versions()
     name = "_ZN{}_INTERNAL_00000000_13_cuda_block_cu_{}2kw7kWeightE"
     ptx = {
@@ -72,7 +73,7 @@ def test_what_a_process_leaves_in_a_name_is_no_difference(then, monkeypatch):
     assert ptx_of(mine) != ptx_of(theirs)
 
 
-def test_other_ptx_of_the_same_machine_code(then, monkeypatch):
+def test_other_ptx_of_the_same_machine_code(monkeypatch):
     texts = iter(range(100))
     monkeypatch.setattr(carry, "_ptx", lambda _: f"text {next(texts)}")
     assert carry.differs(*versions(), cases=[CASE]) == ""
@@ -87,7 +88,16 @@ def test_other_kernels(header):
     )
 
 
-def test_other_launches(then, monkeypatch):
+@pytest.fixture
+def no_plans_kept(then):
+    """Plans that a test has changed are made again after it."""
+    entry_of = importlib.import_module(f"{NAME}.dispatch.launcher").entry_of
+    entry_of.cache_clear()
+    yield
+    entry_of.cache_clear()
+
+
+def test_other_launches(no_plans_kept, monkeypatch):
     mine, theirs = versions()
     module = importlib.import_module(f"{NAME}.ops.norm.layer_norm.cuda")
     planned = module.block
@@ -97,12 +107,11 @@ def test_other_launches(then, monkeypatch):
         return replace(plan, launches=tuple(replace(x, grid=(99, 1, 1)) for x in plan.launches))
 
     monkeypatch.setattr(module, "block", on_more_blocks)
-    importlib.import_module(f"{NAME}.dispatch.launcher").entry_of.cache_clear()
     assert carry.differs(mine, theirs, cases=[CASE]) == f"other launches on {CASE}"
     assert carry.differs(mine, versions("cuda_warp")[1], cases=[CASE]) == "other configs"
 
 
-def test_other_promises_and_cases(then):
+def test_other_promises_and_cases():
     mine, theirs = versions()
     loose = replace(theirs, rung=replace(theirs.rung, deterministic=False))
     assert carry.differs(mine, loose, cases=[CASE]) == "deterministic in one"
@@ -115,14 +124,14 @@ def test_other_promises_and_cases(then):
     )
 
 
-def test_a_kernel_that_takes_a_function(then):
+def test_a_kernel_that_takes_a_function():
     """The function is in another package; it is compiled with the kernel."""
     pair = versions("triton_block", "silu")
     mine, theirs = (carry._planned(v, "4x66-f32-inf", v.rung.configs[0])[0] for v in pair)
     assert "('FORMULA', 'silu')" in mine and mine == theirs
 
 
-def test_a_reason_in_other_words_is_no_difference(then, monkeypatch):
+def test_a_reason_in_other_words_is_no_difference(monkeypatch):
     mine, theirs = versions()
     case = next(
         c.id

@@ -81,18 +81,20 @@ class Imports:
     def __init__(self):
         self.folders = list(sys.path)
         self.names = {name.partition(".")[0] for name in sys.modules}
+        self.aside: dict[Path, dict[str, Any]] = {}
 
-    def forget(self, path: str) -> None:
-        """Forget the files of other folders, before a file is imported that may have others of the
-        same names next to it. Those of its own folder stay: a file that registers operators can be
-        imported only once."""
-        left = {Path(f).resolve() for f in Counter(sys.path) - Counter(self.folders)}
-        left.discard(_in_package(path)[0])
+    def change(self, path: str) -> None:
+        """Put aside the modules of other folders, before a file is imported that may have others
+        of the same names next to it. Those of its own folder return: a file that registers
+        operators can be imported only once."""
+        folders = Counter(sys.path) - Counter(self.folders)
         sys.path[:] = self.folders
-        tops = {name.partition(".")[0] for name in sys.modules} - self.names
-        gone = {name for name in tops if _folder_of(sys.modules.get(name)) in left}
-        for name in [n for n in sys.modules if n.partition(".")[0] in gone]:
-            del sys.modules[name]
+        for folder in {Path(f).resolve() for f in folders}:
+            tops = {name.partition(".")[0] for name in sys.modules} - self.names
+            its = {name for name in tops if _folder_of(sys.modules.get(name)) == folder}
+            names = [name for name in sys.modules if name.partition(".")[0] in its]
+            self.aside.setdefault(folder, {}).update((n, sys.modules.pop(n)) for n in names)
+        sys.modules.update(self.aside.pop(_in_package(path)[0], {}))
         importlib.invalidate_caches()
 
 

@@ -63,7 +63,8 @@ class Child:
         self.fn: Callable[..., Any] | None = None
         self.runs: dict[int, tuple[Any, ...]] = {}
         self.captured: dict[int, Any] = {}
-        self.languages: set[str] = set()
+        self.languages: set[str] = set()  # of the loaded file
+        self.imported = dict[str, set[str]]()  # what the first import of each file imported
         self.interpreted: Any = None
         self.rounds: Rounds | None = None
         self.loaded = 0
@@ -158,7 +159,7 @@ class Child:
         self.loaded += 1
         before = imported()
         shapes = None
-        self.imports.forget(path)
+        self.imports.change(path)
         if "solution" in kind:  # it may import files next to the problem
             folder = Path(kind["solution"]["folder"])
             sys.path += [str(folder), str(folder.parent)]
@@ -172,7 +173,7 @@ class Child:
         if "solution" in kind:
             fn = solution(fn, self.device, kind["solution"])
         # now, because torch itself imports some later; another kernel may have imported it before
-        self.languages |= (imported() - before) | named_in(Path(path))
+        self.languages = self.imported.setdefault(path, imported() - before) | named_in(Path(path))
         if "triton" in self.languages:
             self._watch_interpreter()
         self.fn = fn
