@@ -23,7 +23,7 @@ REFUSED = FIXTURES / "refused"
 
 def pytest_generate_tests(metafunc):
     if "run" in metafunc.fixturenames:
-        runs = cover.every if cover.everything(metafunc.config) else cover.covering
+        runs = cover.every if cover.everything(metafunc.config) else cover.dealt
         found = [(x, r) for x in LADDERS for r in runs(x)]
         # run in one process: cases of a GPU's whole memory, rungs that load inductor
         found.sort(key=lambda f: (f[1].case.use != "big", f[1].rung.backend == "inductor"))

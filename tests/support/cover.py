@@ -12,6 +12,8 @@ Rungs on cases (test_ops.py), of which a ladder has hundreds:
    on the CUDA C++ rung, or else on the other rung, that has the fewest cases so far.
 5. One case of each rung runs every check, the others those that call the rung once.
 Each compiled rung, whose cases take seconds, runs one case.
+Rungs with Hopper's instructions, which take seconds to build, are compiled for GPUs; those of
+HOPPER run what is theirs by 1 and 2 of the rule.
 
 Tests marked `cover`: each value of each parameter, combined with the others' values in turn.
 
@@ -37,6 +39,7 @@ import torch
 
 from kernelwright.contract import Case, Config, Ladder, Rung
 from kernelwright.dispatch import unsupported
+from kernelwright.toolchain import cpu_executor
 from kernelwright.workbench.binary_info import inspection
 from kernelwright.workbench.verify import cuda_kernels
 from kernelwright.workbench.verify.checks import CHECKS, Check
@@ -44,6 +47,7 @@ from kernelwright.workbench.verify.coverage import skip, thorough, thorough_case
 from kernelwright.workbench.verify.verify import here
 
 T = TypeVar("T")
+HOPPER = {"matmul.cuda_wgmma_pingpong"}  # of the rungs with Hopper's instructions
 LARGE = 2**18  # elements; larger cases are not made to find out whether a rung supports them
 ONCE = tuple(check for check in CHECKS if not check.again)
 
@@ -157,7 +161,27 @@ def runs_here(ladder: Ladder, rung: Rung) -> bool:
     first = next((case for case in taken if case.numel), None)
     if here() == "cuda" or rung.backend not in ("triton", "cuda") or first is None:
         return True
+    if hopper(ladder, rung, first):
+        return False
     return cuda_kernels.beyond_a_cpu(ladder, rung, rung.configs[0], first) is None
+
+
+def hopper(ladder: Ladder, rung: Rung, case: Case) -> bool:
+    """Whether a rung's kernels for a case have Hopper's instructions, without code for a CPU."""
+    if rung.backend != "cuda":
+        return False
+    kernels = cuda_kernels.kernels_of(ladder, rung, rung.configs[0], [case])
+    return any(not k.emulated and cpu_executor.emulates(k) for k in kernels)
+
+
+def dealt(ladder: Ladder) -> tuple[RungCase, ...]:
+    """`covering`, without what only `make test-all` runs."""
+    return tuple(run for run in covering(ladder) if not _left(ladder, run.rung, run.case))
+
+
+def _left(ladder: Ladder, rung: Rung, case: Case) -> bool:
+    named = f"{ladder.name}.{rung.name}" in HOPPER
+    return here() == "cpu" and not named and hopper(ladder, rung, case)
 
 
 def _checked(ladder: Ladder, rung: Rung, chosen: Chosen) -> Case | None:

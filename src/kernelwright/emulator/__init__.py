@@ -12,6 +12,10 @@ increasing order, all blocks of a cluster to the same one. Files, in reading ord
     worker.h       an OS thread that runs blocks
     fibers.h       stacks, the order of threads, deadlocks
     meeting.h      barriers and warp operations
+    bulk.h         copies by the tensor memory accelerator
+    products.h     wgmma; tensor_cores.cpp has its arithmetic
+    matrices.h     ldmatrix and stmatrix
+    hopper/        asm statements of Hopper's instructions as calls of these
     cluster.h      the barrier of a cluster, mbarriers, sends to another block's shared memory
     interrupts.h   faults, and the clock that ends endless loops
     runtime.cpp    blocks, launches, the functions that kernels call
@@ -66,6 +70,7 @@ __all__ = [
     "looked_on",
     "missing",
     "mode",
+    "observed",
 ]
 
 
@@ -101,6 +106,11 @@ def mode(
 def looked_on() -> bool:
     """Whether launches bound now are observed in this process, by an observer or a debugger."""
     return _active.kind != "fast" or _active.observer is not None or _active.before is not None
+
+
+def observed() -> bool:
+    """Whether an observer is told of what launches bound now do."""
+    return _active.observer is not None or _active.kind in ("watched", "dissected")
 
 
 def missing(kind: str = "fast") -> str | None:

@@ -16,6 +16,9 @@ struct Copy {
 struct Async {
   std::vector<Copy> copies;  // by group
   unsigned group = 0;        // that is being filled
+  unsigned bulk_group = 0;   // of stores by the tensor memory accelerator
+  unsigned issued = 0;       // products
+  std::vector<unsigned> products;  // that it had issued at the end of each group
 };
 
 namespace {
@@ -46,15 +49,26 @@ void forget_copies(Thread &t) {
 
 using namespace kw::emulator;
 
+namespace kw::emulator {
+namespace {
+Async &async_of(Thread &t) {
+  Worker &w = worker_of(&t);
+  if (!t.async) {
+    const bool busy = w.busy;
+    w.busy = true;
+    t.async = new Async;
+    w.busy = busy;
+  }
+  return *t.async;
+}
+}  // namespace
+}  // namespace kw::emulator
+
 void kw_async_copy(void *to, const void *from, unsigned bytes, unsigned read, const void *where) {
   Thread *t = kw_current;
   if (!where) where = HERE;
   Worker &w = worker_of(t);
-  if (!t->async) {
-    w.busy = true;
-    t->async = new Async;
-    w.busy = false;
-  }
+  async_of(*t);
   if (read) kw_access(from, read, kRead, where);
   Copy c = {to, bytes, t->async->group, where, {}};
   std::memcpy(c.data, from, read);  // may fault: not busy

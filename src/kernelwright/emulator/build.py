@@ -22,7 +22,7 @@ from kernelwright.support import cache, includes
 from kernelwright.support.errors import CompileError, ToolchainError
 from kernelwright.support.progress import waiting
 
-from . import compiler, messages
+from . import compiler, hopper, messages
 
 BATCH = 16  # kernels per library, so that several cores have work
 MOST_SHARED = 232_448  # bytes a block may have on an H200
@@ -144,6 +144,8 @@ def _build(source: Path, kind: str, names: tuple[str, ...]) -> None:
         unit, made, out = (work / n for n in (compiler.UNIT, "unit.o", LIBRARY))
         unit.write_text(unit_of(source, names))
         include = [*(f"-I{p}" for p in includes.folders(source)), "-include", str(prelude(kind))]
+        if hopper.needed(includes.texts(source)):
+            unit, include = _translated(unit, source, [*include, *_options(kind)]), []
         done = _call(work, [*include, *_options(kind), "-c", str(unit), "-o", str(made)])
         if not done.returncode:
             # separately, because with -fsanitize=thread the link would add libtsan
@@ -158,6 +160,19 @@ def _build(source: Path, kind: str, names: tuple[str, ...]) -> None:
     for number, name in enumerate(names):
         note = {"at": f"{entry} {number}".encode()}
         cache.put("emulated-note", _note_key(CudaKernel(source, name), kind), note)
+
+
+def _translated(unit: Path, source: Path, options: list[str]) -> Path:
+    """The preprocessed unit, with C++ in place of asm statements."""
+    out = unit.with_suffix(".ii")
+    keep = ["-fpch-preprocess"] if compiler.is_gnu() else []
+    done = _call(unit.parent, [*options, *keep, "-E", str(unit), "-o", str(out)])
+    if done.returncode:
+        raise CompileError(messages.explain(done.stderr, source, unit))
+    from .hopper.statements import translated  # whole programs' parts of it import this module
+
+    out.write_text(translated(out.read_text()))
+    return out
 
 
 def unit_of(source: Path, names: Iterable[str]) -> str:
@@ -206,5 +221,6 @@ def _emulator() -> str:
     # libcu++'s headers have no suffix
     include = (p for p in (compiler.HERE / "include").rglob("*") if p.is_file())
     own = (p for p in include if compiler.HERE / "include" / "program" not in p.parents)
-    files = sorted([*compiler.HERE.glob("*.h"), *compiler.HERE.glob("*.cpp"), *own])
+    translator = (compiler.HERE / "hopper").glob("*.py")
+    files = sorted([*compiler.HERE.glob("*.h"), *compiler.HERE.glob("*.cpp"), *own, *translator])
     return cache.key([str(compiler.HERE), *(p.read_bytes() for p in files)])

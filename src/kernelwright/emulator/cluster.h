@@ -172,22 +172,32 @@ void kw_mbarrier_init_fence() {
   tell(*t, {kPublish, HERE, t->block, 0, 0, 0, 0, false});
 }
 
-void kw_mbarrier_expect(unsigned address, unsigned bytes) {
-  Thread *t = kw_current;
-  Worker &w = worker_of(t);
+namespace kw::emulator {
+namespace {
+void arrive(Thread &t, unsigned address, unsigned arrivals, unsigned bytes, const void *where) {
+  Worker &w = worker_of(&t);
   w.busy = true;
-  const Place p = find(*t, address, 8, "arrives at", HERE);
-  Mbarrier &m = mbarrier_of(*t, p, HERE);
-  if (!m.pending)
-    fail_at(*t, HERE,
+  const Place p = find(t, address, 8, "arrives at", where);
+  Mbarrier &m = mbarrier_of(t, p, where);
+  if (m.pending < arrivals)
+    fail_at(t, where,
             say("arrives at an mbarrier that has all %u of phase %u and waits for "
                 "%lld bytes,",
                 m.count, m.phase, static_cast<long long>(m.missing)));
-  count(*t, m, bytes, HERE);
-  --m.pending;
-  tell(*t, {kExpect, HERE, p.block, p.at, 0, bytes, m.phase, ends(m)});
+  count(t, m, bytes, where);
+  m.pending -= arrivals;
+  tell(t, {kExpect, where, p.block, p.at, 0, bytes, m.phase, ends(m)});
   settle(p, m);
   w.busy = false;
+}
+}  // namespace
+}  // namespace kw::emulator
+
+void kw_mbarrier_expect(unsigned address, unsigned bytes) {
+  arrive(*kw_current, address, 1, bytes, HERE);
+}
+void kw_mbarrier_arrive(unsigned address, unsigned arrivals) {
+  arrive(*kw_current, address, arrivals, 0, HERE);
 }
 
 void kw_mbarrier_wait(unsigned address, unsigned parity) {

@@ -16,7 +16,7 @@ from kernelwright.support.errors import ToolchainError
 HERE = Path(__file__).resolve().parent
 #: The file that includes a program and instantiates its kernels.
 UNIT = "unit.cpp"
-RUNTIME = ("runtime.cpp", "watch.cpp")
+RUNTIME = ("runtime.cpp", "tensor_cores.cpp", "watch.cpp")
 LANGUAGE = ("-std=c++17", "-fPIC", "-pthread", "-w")
 #: CUDA C++ allows type punning, has wrapping integers and rounds after each operation. The linker
 #: options prevent symbols of one kernel's library from resolving to another's.

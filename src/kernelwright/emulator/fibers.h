@@ -171,6 +171,7 @@ const char *const kNames[] = {
     "__activemask",
     "a warp's instruction",
     "bar.sync",
+    "wgmma.wait_group",
 };
 
 std::string range(unsigned first, unsigned last) {
@@ -229,10 +230,12 @@ std::string waiting(const Worker &w) {
 }
 
 bool settle_activemasks(Worker &w);
+bool complete_one(Worker &w);
 
 // The thread that runs after one that cannot continue.
 Thread &next_after(Worker &w, const Thread &t) {
   Thread *next = pick(w, t);
+  while (!next && complete_one(w)) next = pick(w, t);
   if (!next && settle_activemasks(w)) next = pick(w, t);
   if (!next) fail_for_ever(w);
   return *next;

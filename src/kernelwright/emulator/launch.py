@@ -75,7 +75,8 @@ def bound(step: Launch, kind: str = "fast") -> Kernel:
             blocks than any GPU's; a grid that clusters do not divide.
     """
     kernel = load(step.kernel, kind)
-    if kernel.kinds != step.kinds:
+    given = tuple("struct" if kind == "tensor_map" else kind for kind in step.kinds)
+    if kernel.kinds != given:
         takes, passes = ", ".join(kernel.kinds), ", ".join(step.kinds)
         raise ToolchainError(f"{kernel.name} takes ({takes}), but its plan passes ({passes})")
     x, y, z = step.block

@@ -10,11 +10,14 @@
 #include <thread>
 
 #include "async.h"
+#include "bulk.h"
 #include "cluster.h"
 #include "fibers.h"
 #include "interrupts.h"
 #include "loops.h"
+#include "matrices.h"
 #include "meeting.h"
+#include "products.h"
 
 __thread kw::emulator::Thread *kw_current __attribute__((tls_model("initial-exec"))) = nullptr;
 
@@ -26,6 +29,7 @@ namespace {
 // ---- one thread after the other on a stack
 
 void end_thread(Worker &w, Thread *t) {
+  end_stores(*t, 0, true);
   forget_copies(*t);
   settle_doubts();
   if (w.launch->observer && w.launch->observer->thread_exit) w.launch->observer->thread_exit(*t);
@@ -70,7 +74,11 @@ void carry() {
       break;
     }
     end_thread(w, t);
-    if (!w.alive) break;
+    if (!w.alive) {
+      while (complete_one(w)) {
+      }
+      break;
+    }
     Thread &next = next_after(w, *t);
     if (has(running(next).started, next.number)) {
       w.free_stacks.push_back(stack);
@@ -91,6 +99,7 @@ void begin(Running &b) {
   b.sum = b.disjunction = 0, b.conjunction = 1;
   b.in_loops = false;
   b.mbarriers.clear();
+  b.products.clear();
   std::fill(std::begin(b.named), std::end(b.named), 0u);
   for (unsigned i = 0; i < (b.count + 63) / 64; ++i) {
     const unsigned left = b.count - i * 64;
@@ -192,6 +201,7 @@ void work(const Launch &launch, Shared &all, unsigned number) {
   Worker &w = *take_worker();
   w.all = &all;
   w.launch = &launch;
+  w.bulk.clear();
   w.busy = true;
   w.progress = w.seen = 0, w.stuck = 0, w.late = false;
   prepare(w, launch, number);

@@ -44,6 +44,7 @@ enum Wait : unsigned {
   kActivemask,
   kTogether,
   kNamedBarrier,
+  kProducts,
 };
 
 struct Block;
@@ -116,6 +117,35 @@ struct Across {
   unsigned phase;     // of the mbarrier, counted from 0
   bool ends;          // the mbarrier's phase, with this
 };
+
+// Formats of a tensor core's operands.
+enum Format : unsigned char { kHalf, kBfloat, kTf32, kE4m3, kE5m2, kInt8, kUint8, kFloat, kInt32 };
+
+// wgmma.mma_async, as each thread of a warp group issues it. D is 64 x n, A 64 x k, B k x n.
+struct Product {
+  unsigned n, k;
+  Format d, a, b;
+  bool from_registers;        // A is in `registers`, else at the descriptor `at_a`
+  bool a_k_major, b_k_major;  // the operands in shared memory have k contiguous
+  bool adds;                  // D += A B, else D = A B
+  bool negates_a, negates_b, saturates;
+  unsigned registers[4];
+  std::uint64_t at_a, at_b;
+};
+constexpr unsigned kWarpGroup = 128;  // threads that issue a product together
+
+// A tensor map: what the runtime keeps in the 128 bytes of a CUtensorMap.
+struct alignas(64) TensorMap {
+  std::uint64_t mark, address;
+  std::uint64_t strides[4];      // bytes from one element to the next, of dimensions 1 to 4
+  std::uint32_t last[5];         // elements of each dimension, less 1
+  std::uint16_t box[5];          // elements that a copy moves
+  std::uint8_t steps[5];         // element strides
+  std::uint8_t dimensions, bytes, format, swizzle, nan;  // swizzle in bytes
+  std::uint8_t reserved[40];
+};
+static_assert(sizeof(TensorMap) == 128);
+constexpr std::uint64_t kTensorMap = 0x70616d20726f736eu;
 
 enum Named : unsigned { kArrives, kPasses, kCompletes };
 
@@ -233,6 +263,26 @@ void kw_mbarrier_init_fence();
 void kw_mbarrier_expect(unsigned address, unsigned bytes);
 void kw_mbarrier_wait(unsigned address, unsigned parity);
 void kw_send(unsigned to, std::uint64_t value, unsigned bytes, unsigned mbarrier);
+void kw_mbarrier_arrive(unsigned address, unsigned count);
+void kw_fence_proxy_async();
+// Bulk copies and copies of boxes of tensors. `at`: the box's first element, one per dimension.
+void kw_bulk_load(unsigned to, const void *from, unsigned bytes, unsigned mbarrier);
+void kw_bulk_send(unsigned to, unsigned from, unsigned bytes, unsigned mbarrier);
+void kw_bulk_store(void *to, unsigned from, unsigned bytes);
+void kw_box_load(unsigned to, const void *map, const int *at, unsigned dimensions,
+                 unsigned mbarrier, unsigned blocks);
+void kw_box_store(const void *map, unsigned from, const int *at, unsigned dimensions);
+void kw_box_prefetch(const void *map);
+void kw_bulk_commit();
+void kw_bulk_wait(unsigned groups);
+// Products of a warp group. `d`: where the thread keeps each of its registers of D.
+void kw_product(const kw::emulator::Product *, void *const *d);
+void kw_product_fence();
+void kw_product_commit();
+void kw_product_wait(unsigned groups);
+void kw_registers(unsigned count);  // setmaxnreg
+// ldmatrix and stmatrix: `row` is the address of the row that the lane selects.
+void kw_matrices(unsigned row, unsigned *registers, unsigned count, bool transposed, bool stores);
 // Asynchronous copies of up to 16 bytes: `bytes` are written, of which those past `read` are zero.
 // They are done when the thread waits, or ends: the latest moment that a GPU may choose.
 // `where`: the instruction, if it is not the caller.

@@ -52,6 +52,35 @@ struct Mbarrier {
 
 struct Worker;
 
+// A product that threads of a warp group have issued, and where they keep its D.
+struct Issued {
+  Product product;
+  unsigned threads = 0;  // that have issued it
+  const void *where = nullptr;
+  std::vector<void *> d;  // of all threads, by thread and register
+  unsigned a[kWarpGroup][4];
+};
+// Products of a warp group, in order; the first of `waiting` has the number `done`.
+struct Products {
+  unsigned done = 0;
+  std::deque<Issued> waiting;
+  std::deque<Issued> spare;  // whose memory is used again
+};
+
+// A copy by the tensor memory accelerator that has not happened yet.
+struct Bulk {
+  enum Kind { kLoad, kSend, kStore, kBoxLoad, kBoxStore } kind;
+  Thread *thread;
+  const void *where;
+  unsigned group;          // of a store
+  unsigned rank, local;    // of the block in the cluster that takes it; its place in shared memory
+  unsigned from, bytes;
+  void *global;
+  TensorMap map;
+  int at[5];
+  unsigned mbarrier;
+};
+
 // Memory for what the threads of a block in loops keep, as much as their stacks may hold.
 struct Room {
   char *start = nullptr;
@@ -71,6 +100,7 @@ struct Running : Block {
   unsigned named[16];                                // arrivals at each of bar.sync's barriers
   std::unordered_map<unsigned, Mbarrier> mbarriers;  // by their places in shared memory
   std::vector<unsigned char> memory;                 // shared, while another block's stands there
+  std::unordered_map<unsigned, Products> products;   // by warp group
   bool in_loops;                                     // of the kernel's code, not as fibers
   Thread none;                                       // stands for any of its threads there
   InLoops loops;
@@ -88,6 +118,7 @@ struct Worker {
   std::vector<Thread> pool;
   std::vector<void *> stacks, free_stacks;
   Room room;
+  std::deque<Bulk> bulk;  // copies under way
   void *home;  // where the OS thread waits for its blocks to end
   std::uint64_t random;
   volatile bool busy;                    // inside the runtime, where no signal may switch

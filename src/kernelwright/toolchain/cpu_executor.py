@@ -18,14 +18,18 @@ from kernelwright.contract import (
     Plan,
     Pointers,
     Scalar,
+    TensorMap,
     TensorSpec,
     TritonKernel,
+    packed,
 )
-from kernelwright.emulator import apart
+from kernelwright.emulator import apart, hopper
+from kernelwright.support import includes
 from kernelwright.support.errors import ToolchainError
 
 from . import interpreter, redzones
 
+#: Also said of WMMA, and of checks and counts of Hopper's instructions.
 NOT_EMULATED = "wgmma and TMA are not emulated: needs a GPU"
 
 
@@ -108,8 +112,15 @@ def unable(plan: Plan) -> str | None:
     return next(filter(None, (_unable(step.kernel) for step in plan.launches)), None)
 
 
+def emulates(kernel: CudaKernel) -> bool:
+    """Whether a kernel runs on a CPU: with instructions of Hopper too, but not under observers."""
+    return kernel.emulated or (
+        hopper.needed(includes.texts(kernel.source)) and not emulator.observed()
+    )
+
+
 def _unable(kernel: CudaKernel | TritonKernel | NumbaKernel) -> str | None:
-    if isinstance(kernel, CudaKernel) and not kernel.emulated:
+    if isinstance(kernel, CudaKernel) and not emulates(kernel):
         return NOT_EMULATED
     return interpreter.unable(kernel) if isinstance(kernel, TritonKernel) else None
 
@@ -131,7 +142,7 @@ def _launcher(step: Launch) -> Callable:
         from . import numba_rt
 
         return numba_rt.simulate
-    if not step.kernel.emulated:
+    if not emulates(step.kernel):
         raise ToolchainError(f"{step.kernel.name}: {NOT_EMULATED}")
     return emulator.launcher(step)
 
@@ -141,7 +152,12 @@ def _table(pointers: Pointers, values: dict[str, Any]) -> torch.Tensor:
     return torch.empty((len(values[pointers.lists[0]]), len(pointers.lists)), dtype=torch.int64)
 
 
-def _value(arg: str | Scalar | Pointers, everything: dict[Any, Any]):
+def _value(arg: str | Scalar | Pointers | TensorMap, everything: dict[Any, Any]):
+    if isinstance(arg, TensorMap):
+        address = _value(arg.tensor, everything).data_ptr()
+        if address % 16:
+            raise ToolchainError(f"tensor map of {arg.tensor}, which is not aligned to 16 bytes")
+        return packed(hopper.encoded(arg, address))
     if isinstance(arg, Pointers):
         rows = zip(*(everything[name] for name in arg.lists), strict=True)
         found = torch.tensor([t.data_ptr() for row in rows for t in row], dtype=torch.int64)

@@ -22,6 +22,7 @@
 #include "emulator/atomics.h"
 #include "emulator/loads.h"
 #include "emulator/clusters.h"
+#include "emulator/hopper.h"
 #include "emulator/maths.h"
 #include "emulator/rest.h"
 #include "emulator/entry.h"

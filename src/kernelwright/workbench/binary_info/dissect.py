@@ -195,7 +195,8 @@ def _args(ladder: Ladder, case: Case) -> dict[str, Any]:
 def _unable(ladder: Ladder, rung: Rung, args: dict[str, Any]) -> str | None:
     specs, _ = normalise(ladder.operator.layout, specs_of(args))
     reason = unsupported(rung, specs, device_of(args))
-    return reason or cpu_executor.unable(plan_of(ladder, rung, specs))
+    with emulator.mode("dissected"):
+        return reason or cpu_executor.unable(plan_of(ladder, rung, specs))
 
 
 def lines(found: Dissection) -> list[Line]:

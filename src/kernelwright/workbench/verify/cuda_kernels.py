@@ -62,7 +62,7 @@ def refusal(
     this failed, or None. `among`: the configs and cases that will run."""
     wanted: set[CudaKernel] = set()
     for config, case in among(ladder, rung):
-        wanted |= {k for k in kernels_of(ladder, rung, config, [case]) if k.emulated}
+        wanted |= {k for k in kernels_of(ladder, rung, config, [case]) if cpu_executor.emulates(k)}
     try:
         emulator.ensure(wanted)
     except ToolchainError as e:

@@ -1,0 +1,40 @@
+"""Hopper's asynchronous instructions in rungs: wgmma, the tensor memory accelerator, mbarriers.
+
+A rung issues them by asm statements in unmodified headers. `statements.translated` replaces those
+of a preprocessed unit by C++ that calls the runtime:
+
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address), "r"(count) : "memory");
+    { auto &&kw_0 = (address); auto &&kw_1 = (count); kw_mbarrier_init(kw_u(kw_0), kw_u(kw_1)); }
+
+The runtime's parts are ../bulk.h, ../products.h, ../matrices.h and ../cluster.h; the arithmetic of
+tensor cores is in ../tensor_cores.cpp.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable
+
+import torch
+
+from kernelwright.contract import TensorMap
+
+_HOPPER = re.compile(r"\b(?:wgmma\.|cp\.(?:reduce\.)?async\.bulk|setmaxnreg|tcgen05\.)")
+_MARK = 0x70616D20726F736E
+_FORMATS = {torch.float16: 0, torch.bfloat16: 1, torch.float8_e4m3fn: 3, torch.float8_e5m2: 4}
+
+
+def needed(texts: Iterable[str]) -> bool:
+    """Whether sources have asm statements that are translated."""
+    return any(_HOPPER.search(t) for t in texts)
+
+
+def encoded(map: TensorMap, address: int) -> bytes:
+    """runtime.h's TensorMap, in place of the 128 bytes that the driver makes for a GPU."""
+    n = len(map.shape)
+    strides = (*map.strides, *(0,) * (5 - n))
+    last = (*(s - 1 for s in map.shape), *(0,) * (5 - n))
+    box = (*map.box, *(1,) * (5 - n))
+    rest = n, map.dtype.itemsize, _FORMATS.get(map.dtype, 7), map.swizzle, 0
+    return struct.pack("=QQ4Q5I5H5B5B40x", _MARK, address, *strides, *last, *box, *(1,) * 5, *rest)
