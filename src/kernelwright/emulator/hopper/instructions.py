@@ -229,6 +229,16 @@ def _send(names: Names, m: re.Match[str], args: list[str]) -> str:
     )
 
 
+def _reduce(names: Names, m: re.Match[str], args: list[str]) -> str:
+    values = _vector(args[1])
+    if len(values) != int(m["count"] or 1):
+        raise ValueError(args)
+    to = names.address(args[0])
+    return "".join(
+        f"atomicAdd((float *)({to}) + {i}, {names.place(v)});" for i, v in enumerate(values)
+    )
+
+
 def _shared_load(names: Names, m: re.Match[str], args: list[str]) -> str:
     to = _vector(args[0])
     if len(to) != int(m["count"] or 1):
@@ -341,6 +351,7 @@ _ACTS: list[tuple[str, Callable[[Names, re.Match[str], list[str]], str]]] = [
     (rf"st\.async(\.weak)?\.shared::cluster\.{_FULL}(\.v(?P<count>[24]))?\.[bsu](?P<bits>32|64)",
      _send),
     (r"ld\.shared(\.v(?P<count>[24]))?\.(?:b|u)32", _shared_load),
+    (r"red(\.relaxed)?(\.gpu)?\.global\.add(\.v(?P<count>[24]))?\.f32", _reduce),
     (r"wgmma\.fence\.sync\.aligned", _simple("kw_product_fence")),
     (r"wgmma\.commit_group\.sync\.aligned", _simple("kw_product_commit")),
     (r"wgmma\.wait_group\.sync\.aligned", _simple("kw_product_wait", "r")),
