@@ -218,7 +218,7 @@ def test_a_kernel_runs_on_aarch64(builds_with, tmp_path, monkeypatch):
 
 
 PACKAGE = INCLUDE.parent
-#: Those of Hopper's tensor cores are compiled and not emulated.
+#: Those of Hopper's tensor cores are translated with the kernels that include them.
 HEADERS = [str(p.relative_to(PACKAGE)) for p in sorted(PACKAGE.rglob("*.cuh"))
            if p.parent.name != "hopper"]  # fmt: skip
 

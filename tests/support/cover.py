@@ -68,9 +68,16 @@ def every(ladder: Ladder) -> tuple[RungCase, ...]:
     for rung in ladder.rungs:
         for case in ladder.operator.cases:
             configs = [c for c in rung.configs if not skip(ladder, rung, c, case, here())]
-            if configs and takes(ladder, rung, case):
+            if configs and takes(ladder, rung, case) and not _keeps_truncated(ladder, rung, case):
                 found.append(RungCase(rung, case, tuple(configs)))
     return tuple(found)
+
+
+def _keeps_truncated(ladder: Ladder, rung: Rung, case: Case) -> bool:
+    """Whether the product before the activation is a result too: a sum that wgmma truncates. What
+    is allowed is computed from PyTorch's sums, which are truncated on a GPU, but not on a CPU."""
+    kept = dict(case.params).get("keep", False)
+    return here() == "cpu" and kept and hopper(ladder, rung, case)
 
 
 def takes(ladder: Ladder, rung: Rung, case: Case) -> bool:

@@ -77,8 +77,8 @@ class Pointers:
 class CudaKernel:
     """A `__global__` function. `name` is a C++ name expression ("softmax_fwd_warp<float, 4>");
     `cluster` is the size of the thread-block cluster along x, 1 for none. `emulated`: False if it
-    has instructions that the emulator does not support (wgmma, TMA); without a GPU it is then only
-    compiled."""
+    has instructions without code for a CPU of their own: those of Hopper are translated by the
+    emulator; with others (WMMA) it is only compiled without a GPU."""
 
     source: Path
     name: str

@@ -109,7 +109,7 @@ def looked_on() -> bool:
 
 
 def observed() -> bool:
-    """Whether an observer is told of what launches bound now do."""
+    """Whether launches that are bound now report to an observer."""
     return _active.observer is not None or _active.kind in ("watched", "dissected")
 
 

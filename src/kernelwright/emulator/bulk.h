@@ -52,14 +52,6 @@ template <typename Visit> void each_element(const TensorMap &m, const int *first
   }
 }
 
-// What a load writes for an element outside of its tensor.
-void fill(const TensorMap &m, unsigned char *to) {
-  std::memset(to, 0, m.bytes);
-  if (!m.nan) return;
-  std::memset(to, 0xff, m.bytes);
-  to[m.bytes - 1] = 0x7f;
-}
-
 void complete(Worker &w, const Bulk &c) {
   Running &b = w.blocks[c.rank];
   if (!b.alive && c.kind != Bulk::kStore && c.kind != Bulk::kBoxStore)
@@ -81,7 +73,7 @@ void complete(Worker &w, const Bulk &c) {
         if (from)
           std::memcpy(to, from, c.map.bytes);
         else
-          fill(c.map, to);
+          std::memset(to, 0, c.map.bytes);
       });
       break;
     case Bulk::kBoxStore:

@@ -141,8 +141,8 @@ struct alignas(64) TensorMap {
   std::uint32_t last[5];         // elements of each dimension, less 1
   std::uint16_t box[5];          // elements that a copy moves
   std::uint8_t steps[5];         // element strides
-  std::uint8_t dimensions, bytes, format, swizzle, nan;  // swizzle in bytes
-  std::uint8_t reserved[40];
+  std::uint8_t dimensions, bytes, swizzle;  // swizzle in bytes
+  std::uint8_t reserved[42];
 };
 static_assert(sizeof(TensorMap) == 128);
 constexpr std::uint64_t kTensorMap = 0x70616d20726f736eu;

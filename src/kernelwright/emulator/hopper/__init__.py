@@ -16,13 +16,10 @@ import re
 import struct
 from collections.abc import Iterable
 
-import torch
-
 from kernelwright.contract import TensorMap
 
 _HOPPER = re.compile(r"\b(?:wgmma\.|cp\.(?:reduce\.)?async\.bulk|setmaxnreg|tcgen05\.)")
 _MARK = 0x70616D20726F736E
-_FORMATS = {torch.float16: 0, torch.bfloat16: 1, torch.float8_e4m3fn: 3, torch.float8_e5m2: 4}
 
 
 def needed(texts: Iterable[str]) -> bool:
@@ -36,5 +33,5 @@ def encoded(map: TensorMap, address: int) -> bytes:
     strides = (*map.strides, *(0,) * (5 - n))
     last = (*(s - 1 for s in map.shape), *(0,) * (5 - n))
     box = (*map.box, *(1,) * (5 - n))
-    rest = n, map.dtype.itemsize, _FORMATS.get(map.dtype, 7), map.swizzle, 0
-    return struct.pack("=QQ4Q5I5H5B5B40x", _MARK, address, *strides, *last, *box, *(1,) * 5, *rest)
+    rest = n, map.dtype.itemsize, map.swizzle
+    return struct.pack("=QQ4Q5I5H5B3B42x", _MARK, address, *strides, *last, *box, *(1,) * 5, *rest)

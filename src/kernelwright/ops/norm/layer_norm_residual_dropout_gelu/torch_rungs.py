@@ -3,14 +3,14 @@
 import torch
 
 from kernelwright.ops.elementwise import _activations as act
+from kernelwright.ops.norm.layer_norm.torch_rungs import centered
 from kernelwright.ops.random._keep import factor
 
 
 def manual(x, residual, weight, bias, seed, p, eps, approximate):
     xw = x.to(_wide(x))
-    mean = xw.mean(-1, keepdim=True)
-    mean = mean + (xw - mean).mean(-1, keepdim=True)  # exact for a row of equal elements
-    rstd = torch.rsqrt((xw - mean).square().mean(-1, keepdim=True) + eps)
+    mean, rest = centered(xw)
+    rstd = torch.rsqrt(rest.square().mean(-1, keepdim=True) + eps)
     d, _, _ = _dropped(xw, residual, weight, bias, mean, rstd, seed, p)
     return act.gelu(d, approximate).to(x.dtype), mean, rstd
 
