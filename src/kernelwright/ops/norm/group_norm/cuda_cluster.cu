@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(THREADS)
     box.wait();
     all = {0.0f, 0.0f};
 #pragma unroll
-    for (int r = 0; r < CLUSTER; r++) all.sum += parts[r].mean, all.dot += parts[r].dot;
+    for (int r = 0; r < CLUSTER; r++) all.sum += parts[r].sum, all.dot += parts[r].dot;
   }
   float scale = 1.0f / static_cast<float>(sets.before(sets.items()));
   if constexpr (N::kPerSet) {
