@@ -32,6 +32,7 @@ from .plan import (
     i32,
     i64,
     packed,
+    struct_of,
 )
 from .signature import TensorSpec, contiguous_strides, is_dense, rows_view
 from .tensor_map import TensorMap
@@ -72,6 +73,7 @@ __all__ = [
     "i64",
     "is_dense",
     "packed",
+    "struct_of",
     "rows_view",
     "rungs",
 ]
