@@ -73,7 +73,7 @@ __all__ = [
     "i64",
     "is_dense",
     "packed",
-    "struct_of",
     "rows_view",
     "rungs",
+    "struct_of",
 ]

@@ -26,7 +26,7 @@ class Scalar:
     or the name of a float argument of the operator, read at each call (an eps, a learning rate)."""
 
     ctype: str  # "i32", "i64", "f32", "f64"; "struct" for bytes; "pointer" for NULL
-    value: int | float | str | bytes | OpenStruct
+    value: int | float | str | bytes
 
 
 def i32(value: int) -> Scalar:
