@@ -119,7 +119,7 @@ def pytest_runtest_teardown(item):
         return
     try:
         torch.cuda.synchronize()
-    except Exception as e:
+    except Exception as e:  # noqa: BLE001 - of several types, by the version of PyTorch
         print(f"{item.nodeid}: {e}", file=sys.__stderr__, flush=True)
         os._exit(3) if os.environ.get("PYTEST_XDIST_WORKER") else pytest.exit(str(e), 3)
     if torch.cuda.memory_reserved() > 1 << 30:

@@ -244,12 +244,18 @@ def work(part: str, share: int, of: int, seed: int, until: float) -> None:
 
 def _why(check: Callable[[random.Random], None], rng: random.Random) -> str:
     """Why a check fails, "" if it passes."""
+    import torch
+
     try:
         check(rng)
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()  # an error of a kernel belongs to this check
     except Exception as e:  # noqa: BLE001 - whatever is raised is the finding
         where = traceback.extract_tb(e.__traceback__)[-1]
-        lines = " ".join(str(e).split())
-        return f"{type(e).__name__}: {lines[:300]} ({Path(where.filename).name}:{where.lineno})"
+        lines = " ".join(traceback.format_exception_only(e)[-1].split())  # if str(e) raises, too
+        name, _, said = lines.partition(": ")
+        said = f"{name.rpartition('.')[2]}: {said[:300]}"
+        return f"{said} ({Path(where.filename).name}:{where.lineno})"
     return ""
 
 

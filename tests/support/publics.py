@@ -45,6 +45,8 @@ def torch_dropout(x, p):
 def looked_up(weight, embedding):
     """The rows of a table (*, V, D) read as (rows, D), some of them twice."""
     weight = weight.reshape(-1, weight.shape[-1])
+    if not len(weight):
+        raise IndexError("a table without rows, at which a GPU's kernels stop")
     indices = torch.arange(weight.shape[0] + 3, device=weight.device).remainder(weight.shape[0])
     return embedding(indices.view(1, -1), weight)
 

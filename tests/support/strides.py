@@ -12,7 +12,9 @@ def sliced(t):
     for n in reversed(t.shape):
         strides.append(2 * step)
         step *= 2 * n + 1
-    return copy_of(torch.empty_strided(t.shape, strides[::-1], dtype=t.dtype).copy_(t))
+    return copy_of(
+        torch.empty_strided(t.shape, strides[::-1], dtype=t.dtype, device=t.device).copy_(t)
+    )
 
 
 def rows(t):

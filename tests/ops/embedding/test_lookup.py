@@ -224,6 +224,13 @@ def test_a_number_that_no_row_has_fails(rung, wrong):
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="an assertion on a device ends the process")
+def test_a_table_without_rows_is_refused_on_every_device():
+    weight = torch.empty(0, 8, device=DEVICE)
+    with pytest.raises(IndexError, match=r"^weight: has no rows$"):
+        kw.embedding(torch.zeros(3, dtype=torch.int64, device=DEVICE), weight)
+    assert kw.embedding(torch.zeros(0, dtype=torch.int64, device=DEVICE), weight).shape == (0, 8)
+
+
 def test_by_default_that_is_pytorchs_error():
     with pytest.raises(IndexError, match="out of range"):
         kw.embedding(torch.tensor([7]), randn(7, 4))

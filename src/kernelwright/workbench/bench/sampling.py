@@ -90,6 +90,8 @@ def refusal(operator: Operator, case: Case, most: int, least: int = 1) -> str | 
     except (AssertionError, IndexError, RuntimeError, TypeError, ValueError) as e:
         return f"{case.id}: {e}"  # these sizes are invalid by the operator's definition
     specs, _ = normalise(operator.layout, {k: spec_of(v) for k, v in made.items()})
+    if not all(t.numel() for t in _specs(specs.values())):
+        return f"{case.id}: a tensor has no elements"
     largest = max(t.nbytes for t in (*_specs(specs.values()), *operator.outputs(**specs)))
     if least <= largest <= most:
         return None

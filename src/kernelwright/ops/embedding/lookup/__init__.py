@@ -156,8 +156,8 @@ def embedding(
         TypeError: input is not int32 or int64, or weight not floating point.
         ValueError: weight is not a matrix, or has no row padding_idx.
         NotImplementedError: max_norm, scale_grad_by_freq or sparse is set.
-        IndexError: on a CPU, an index is out of range; on a GPU this triggers a device-side
-            assertion, as in PyTorch.
+        IndexError: weight has no rows, but there are indices; on a CPU, an index is out of range.
+            On a GPU that triggers a device-side assertion, as in PyTorch.
     """
     arguments.tensor("input", input)
     if input.dtype not in heuristics.INTEGERS:
@@ -172,6 +172,8 @@ def embedding(
     if sparse:
         raise NotImplementedError("sparse: gradients are dense; use torch.nn.functional")
     rows = weight.shape[0]
+    if not rows and input.numel():
+        raise IndexError("weight: has no rows")
     if padding_idx is None:
         padding_idx = -1
     elif not -rows <= padding_idx < rows:
