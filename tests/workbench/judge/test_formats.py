@@ -5,6 +5,8 @@ import torch
 
 from kernelwright.support.errors import UsageError
 from kernelwright.toolchain.compiled import Compiled, hidden_parameters, struct_sizes
+from kernelwright.workbench.judge import formats
+from kernelwright.workbench.judge.cases import Selection
 from kernelwright.workbench.judge.formats import tests_of as read
 from kernelwright.workbench.judge.judge import judge
 from kernelwright.workbench.judge.judging import CannotJudge
@@ -63,6 +65,20 @@ def test_a_problems_own_check_and_tolerance_decide(kernel, box):
     found = judge(f"{CHECKED / 'submission.py'}:{kernel}", CHECKED, box=box, describe=False)
     assert (found.outcome, found.operator) == ("right", "gpu_mode_checked"), found.smallest
     assert [o.case for o in found.passed] == ["1000-u8", "1500-u8"]
+
+
+def test_inputs_larger_than_a_gpus_memory_are_left_out(tmp_path, monkeypatch):
+    """Of a GPU with 16 KiB, an eighth is for the inputs of a call: 512 floats."""
+    (tmp_path / "task.yml").write_text("tests:\n  - {size: 400}\n  - {size: 600}\n")
+    (tmp_path / "reference.py").write_text(
+        "import torch\ndef generate_input(size):\n    return torch.ones(size)\n"
+        "def ref_kernel(data):\n    return data + 1\n"
+    )
+    subject, gpu = subject_of(tmp_path), torch.device("cuda", 0)
+    monkeypatch.setattr(formats, "here", lambda: gpu)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (0, 16 << 10))
+    left = [Selection(subject, {}, gpu, ()).left_out(c) for c in subject.operator.cases]
+    assert left == [None, "too large for this GPU's memory"]
 
 
 @pytest.mark.parametrize(

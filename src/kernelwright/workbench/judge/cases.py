@@ -86,7 +86,10 @@ class Selection:
         if case.use == "big":
             return "more than 2**31 elements"
         if self.device.type == "cuda":
-            return "verified when it is timed" if case.use == "bench" else None
+            if case.use == "bench":
+                return "verified when it is timed"
+            moved, _ = size_of(self.subject, case)
+            return "too large for this GPU's memory" if moved > sizes.room_of_gpu() else None
         language = next((n for n in ("numba", "triton", "cuda") if n in self.languages), "")
         most, operations = LARGEST[language]
         if self.subject.sizes and not language:

@@ -364,10 +364,14 @@ def check_of(problem: Problem, operator: Operator) -> Callable[[dict, tuple], st
 
 def sizes_of(problem: Problem) -> Callable[[Case], tuple[int, int]]:
     """The bytes of a case's arguments and results, and the operations of a call; above the limits
-    of a machine without a GPU, more than each of them."""
+    of this machine, more than each of them."""
 
     @cache
     def size(case: Case) -> tuple[int, int]:
+        if here().type == "cuda":
+            room = sizes.room_of_gpu()
+            fits = sizes.fits(lambda: problem.make(case, "cuda"), room, sizes.ANY)
+            return (0 if fits else 2 * room), 0
         most, operations = sizes.LARGEST
         drawing, calling = Meter(2 * most, operations), Meter(8 * most, operations)
         try:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
+import torch
+
 from kernelwright.support.errors import INCONCLUSIVE, UserError
 
 from .meter import Meter, TooLarge
@@ -18,6 +20,9 @@ REDUCED = 8 << 20, 2**28
 #: Those of the largest call of a problem that is tried without a GPU, if PyTorch computes it: a
 #: solution may be wrong only on the sizes that are timed.
 LARGEST = 1 << 25, 2**33
+#: A call on a GPU may take this part of its memory, which also holds copies of the inputs, results
+#: of the reference and those of the checks; and any number of operations.
+PART, ANY = 8, 2**62
 #: Constants up to this are kernel sizes, strides and numbers of groups, not sizes of inputs.
 SMALLEST = 16
 
@@ -38,6 +43,11 @@ def fits(call: Callable[[], Any], most: int = MEMORY, operations: int = OPERATIO
     except TooLarge:
         return False
     return True
+
+
+def room_of_gpu() -> int:
+    """Bytes of the inputs of the largest call that is tried on this machine's GPU."""
+    return torch.cuda.mem_get_info()[1] // PART
 
 
 def first_that_fits(calls: Iterable[Callable[[], Any]], device: str, source: Any) -> Any:
