@@ -77,6 +77,7 @@ def test_inputs_larger_than_a_gpus_memory_are_left_out(tmp_path, monkeypatch):
     subject, gpu = subject_of(tmp_path), torch.device("cuda", 0)
     monkeypatch.setattr(formats, "here", lambda: gpu)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (0, 16 << 10))
+    monkeypatch.setattr(torch.Tensor, "to", lambda t, *_: t)  # here may be no GPU
     left = [Selection(subject, {}, gpu, ()).left_out(c) for c in subject.operator.cases]
     assert left == [None, "too large for this GPU's memory"]
 
