@@ -3,6 +3,7 @@
     tokens.py    C++ text as tokens
     rewrite.py   launches, asm statements and extern shared arrays as C++
     loops/       code between barriers as loops over the threads of a block
+    options.py   -D, -I and -std
     project.py   the folders in which a program's files are searched
     sources.py   the program's files
     build.py     the executable
@@ -19,7 +20,8 @@ Device memory is memory of the process; work in streams is done when it is issue
 
 from __future__ import annotations
 
+from .options import Options, options
 from .project import folders
 from .run import Note, Result, debugged, libraries, run
 
-__all__ = ["Note", "Result", "debugged", "folders", "libraries", "run"]
+__all__ = ["Note", "Options", "Result", "debugged", "folders", "libraries", "options", "run"]
