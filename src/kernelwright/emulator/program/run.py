@@ -88,7 +88,8 @@ def run(
         costs = dissect.dissected(Path(folder), source, executable)
         notes = _notes(Path(folder), executable, stopped=bool(found))
         loops = tuple(n.text for n in notes if n.kind == "loops")
-        notes = tuple(n for n in notes if n.kind != "loops")
+        found += [Finding("races", n.text) for n in notes if n.kind == "streams"]
+        notes = tuple(n for n in notes if n.kind not in ("loops", "streams"))
         return Result(done.returncode, notes, tuple(found), tuple(costs), loops)
 
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "host.h"
+#include "streams.h"
 
 namespace kw::program {
 namespace {
@@ -154,11 +154,13 @@ cudaError_t cudaGetDeviceFlags(unsigned *flags) {
 }
 cudaError_t cudaDeviceReset() {
   from_host(__func__);
+  host_waits_for_all();
   synchronized();
   return give(poisoned());
 }
 cudaError_t cudaDeviceSynchronize() {
   from_host(__func__);
+  host_waits_for_all();
   synchronized();
   return give(poisoned());
 }

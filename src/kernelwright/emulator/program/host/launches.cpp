@@ -1,5 +1,5 @@
-// Launches, streams, events and graphs. Work in a stream is done immediately, which is an order
-// that all streams and events allow.
+// Launches. Work in a stream is done immediately, which is an order that all streams and events
+// allow.
 #include <dlfcn.h>
 #include <sched.h>
 #include <time.h>
@@ -10,12 +10,9 @@
 
 #include "graphs.h"
 #include "repeats.h"
+#include "streams.h"
 
 using namespace kw::program;
-
-struct CUevent_st {
-  double at = -1;  // seconds
-};
 
 namespace kw::program {
 
@@ -171,20 +168,12 @@ void observe(const emulator::Observer *observer,
 void submit(Job job) {
   from_host("a launch");
   auto kept = std::make_shared<Job>(std::move(job));
-  in_stream(kept->config.stream, [kept] {
+  const auto act = [kept] {
     run(*kept);
     return poisoned();
-  });
-}
-
-cudaError_t in_stream(cudaStream_t s, std::function<cudaError_t()> act) {
-  const auto value = reinterpret_cast<std::uintptr_t>(s);
-  if (value > 2 && s->recording) {
-    auto *node = new CUgraphNode_st{std::move(act), cudaGraphNodeTypeKernel, {}, {}};
-    s->recording->nodes.push_back(node);
-    return give(cudaSuccess);
-  }
-  return act();
+  };
+  in_stream(kept->config.stream, cudaGraphNodeTypeKernel, act,
+            [&](CUgraphNode_st &node) { describe(node, *kept); });
 }
 
 Config config_of(const cudaLaunchConfig_t &c) {
@@ -257,100 +246,12 @@ cudaError_t cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, dim3 bloc
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data) {
   API;
-  return in_stream(stream, [=] {
-    function(data);
+  const cudaHostNodeParams host = {function, data};
+  const auto act = [host] {
+    host.fn(host.userData);
     return give(cudaSuccess);
-  });
-}
-
-// ---- streams
-
-cudaError_t cudaStreamCreate(cudaStream_t *stream) {
-  API;
-  *stream = new CUstream_st;
-  return give(cudaSuccess);
-}
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
-  return cudaStreamCreate(stream);
-}
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int) {
-  return cudaStreamCreate(stream);
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  API;
-  delete stream;
-  return give(cudaSuccess);
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t) {
-  API;
-  synchronized();
-  return give(cudaSuccess);
-}
-cudaError_t cudaStreamQuery(cudaStream_t) {
-  API;
-  synchronized();
-  return give(cudaSuccess);
-}
-cudaError_t cudaStreamGetPriority(cudaStream_t, int *priority) {
-  *priority = 0;
-  return give(cudaSuccess);
-}
-cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaStreamAttrID, const cudaStreamAttrValue *) {
-  return give(cudaSuccess);  // hints about caches, priorities and synchronization
-}
-cudaError_t cudaCtxResetPersistingL2Cache() { return give(cudaSuccess); }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
-  API;
-  return give(cudaSuccess);
-}
-cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t function, void *data,
-                                  unsigned) {
-  API;
-  function(stream, poisoned(), data);
-  return give(cudaSuccess);
-}
-
-// ---- events
-
-cudaError_t cudaEventCreate(cudaEvent_t *event) {
-  API;
-  *event = new CUevent_st;
-  return give(cudaSuccess);
-}
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
-  return cudaEventCreate(event);
-}
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  API;
-  delete event;
-  return give(cudaSuccess);
-}
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
-  API;
-  if (!event) return give(cudaErrorInvalidResourceHandle);
-  event->at = seconds() + saved_seconds();
-  return give(cudaSuccess);
-}
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
-  return cudaEventRecord(event, stream);
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t) {
-  API;
-  synchronized();
-  return give(cudaSuccess);
-}
-cudaError_t cudaEventQuery(cudaEvent_t) {
-  API;
-  synchronized();
-  return give(cudaSuccess);
-}
-cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {
-  API;
-  if (!start || !end || start->at < 0 || end->at < 0) return give(cudaErrorInvalidResourceHandle);
-  *milliseconds = static_cast<float>((end->at - start->at) * 1e3);
-  static bool said = false;
-  if (!said) note("timed", "cudaEventElapsedTime");
-  said = true;
-  return give(cudaSuccess);
+  };
+  return in_stream(stream, cudaGraphNodeTypeHost, act,
+                   [&](CUgraphNode_st &node) { node.host = host; });
 }
 }
