@@ -36,3 +36,18 @@ def test_the_api_of_several_toolkits_and_libraries(capfd):
     out = capfd.readouterr().out
     assert ran.code == 0 and not ran.failed, (out, ran.notes)
     assert out.count(": ok") == source.read_text().count("CHECK(")
+
+
+@pytest.mark.parametrize(
+    ("header", "macro"),
+    [
+        ("cublas_v2.h", "CUBLAS_API_H_"),
+        ("cufft.h", "_CUFFT_H_"),
+        ("cusparse.h", "CUSPARSEAPI"),
+        ("curand.h", "CURAND_H_"),
+    ],
+)
+def test_programs_know_that_a_header_is_included(header, macro):
+    """A project's own helper_cuda.h names the errors of a library if its macro is defined."""
+    text = (compiler.HERE / "include" / "program" / header).read_text()
+    assert f"#define {macro}\n" in text

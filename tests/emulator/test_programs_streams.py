@@ -96,3 +96,24 @@ def test_works_of_streams(tmp_path):
             assert why in said[0] and "no event and no synchronization" in said[0], (code, said)
             assert said[0].startswith("streams.cu:") and "allocated at streams.cu:8" in said[0]
         assert ran.failed == bool(why), (code, ran.notes)
+
+
+@pytest.mark.long
+def test_threads_of_the_host_that_launch_at_once_are_checked(tmp_path):
+    file = tmp_path / "threads.cu"
+    file.write_text(
+        "#include <thread>\n#include <vector>\n"
+        "__global__ void k(int *x) { x[threadIdx.x] += 1; }\n"
+        "static void work(int *wrong) {\n"
+        "  int *x, *h; cudaStream_t s; cudaStreamCreate(&s);\n"
+        "  cudaMalloc(&x, 128); cudaMallocHost(&h, 128); cudaMemsetAsync(x, 0, 128, s);\n"
+        "  for (int i = 0; i < 50; ++i) k<<<1, 32, 0, s>>>(x);\n"
+        "  cudaMemcpyAsync(h, x, 128, cudaMemcpyDeviceToHost, s);\n"
+        "  cudaStreamSynchronize(s); *wrong = h[31] != 50;\n}\n"
+        "int main() { int wrong[4]; std::vector<std::thread> all;\n"
+        "  for (int &each : wrong) all.emplace_back(work, &each);\n"
+        "  for (auto &t : all) t.join();\n"
+        "  return wrong[0] + wrong[1] + wrong[2] + wrong[3]; }\n"
+    )
+    ran = program.run(file, check=("races", "bounds", "init", "divergence"))
+    assert ran.code == 0 and not ran.findings and not ran.failed, (ran.findings, ran.notes)

@@ -122,6 +122,8 @@ void observe(const emulator::Observer *, bool (*before)(const Job &, const emula
              void (*after)());
 
 void run(const Job &);
+// Held during what an observer sees, which is not made for several threads of the host.
+std::recursive_mutex &observed();
 // Runs now, or when the graph that is being recorded is launched. `describe` says what the graph's
 // node is.
 cudaError_t in_stream(cudaStream_t, std::function<cudaError_t()>);

@@ -123,6 +123,11 @@ bool execute(const Job &job, emulator::Launch &launch) {
 
 }  // namespace
 
+std::recursive_mutex &observed() {
+  static auto *const one = new std::recursive_mutex;
+  return *one;
+}
+
 void run(const Job &job) {
   if (poisoned()) return;
   const Config &c = job.config;
@@ -136,6 +141,8 @@ void run(const Job &job) {
   }
   const Opened opened;
   Runtime &r = runtime();
+  std::unique_lock<std::recursive_mutex> alone(observed(), std::defer_lock);
+  if (r.observer) alone.lock();
   emulator::Launch launch = {};
   launch.entry = job.entry;
   launch.arguments = static_cast<void *const *>(job.closure.get());

@@ -141,7 +141,9 @@ extern "C" __attribute__((visibility("default"))) bool kw_forgives(const void *a
 }
 
 void wrote(const void *p, size_t bytes) {
-  if (told) told(p, bytes);
+  if (!told) return;
+  std::lock_guard<std::recursive_mutex> hold(observed());
+  told(p, bytes);
 }
 void tell_writes(void (*function)(const void *, size_t)) { told = function; }
 
@@ -223,13 +225,16 @@ cudaError_t copy(const char *function, void *to, const void *from, size_t bytes,
   synchronized();
   const Synchronous work;
   if (watches_streams()) {
+    std::lock_guard<std::recursive_mutex> hold(observed());
     streams_see(function, where);
     streams_see(from, bytes, emulator::kRead, where);
     streams_see(to, bytes, emulator::kWrite, where);
     if (!to_device && is_pageable(to)) host_waits_for_current();
   }
-  const OpenedPart opened(to, from);
-  std::memmove(to, from, bytes);
+  {
+    const OpenedPart opened(to, from);
+    std::memmove(to, from, bytes);
+  }
   wrote(to, bytes);
   return give(cudaSuccess);
 }
@@ -255,11 +260,14 @@ cudaError_t set(const char *function, void *p, int value, size_t bytes, const vo
   synchronized();
   const Synchronous work;
   if (watches_streams()) {
+    std::lock_guard<std::recursive_mutex> hold(observed());
     streams_see(function, where);
     streams_see(p, bytes, emulator::kWrite, where);
   }
-  const OpenedPart opened(p, nullptr);
-  std::memset(p, value, bytes);
+  {
+    const OpenedPart opened(p, nullptr);
+    std::memset(p, value, bytes);
+  }
   wrote(p, bytes);
   return give(cudaSuccess);
 }
