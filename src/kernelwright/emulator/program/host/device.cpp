@@ -61,7 +61,10 @@ std::map<const void *, size_t> &dynamic_limits() {
 }
 void from_host(const char *function, const void *where) {
   if (kw_current)
-    kw_fail_at(where, "%s is called in a kernel: dynamic parallelism is not emulated", function);
+    kw_fail_at(where,
+               "%s is called in a kernel: only launches, streams and cudaGetLastError are emulated "
+               "there",
+               function);
 }
 
 }  // namespace kw::program

@@ -128,6 +128,29 @@ std::recursive_mutex &observed() {
   return *one;
 }
 
+namespace {
+// Launches by a kernel that is running. Its threads cannot wait for them: they run when all of its
+// blocks have ended, and the host waits for both.
+std::mutex children_lock;
+std::vector<Job> children;
+
+void launch_from_kernel(Job job) {
+  std::lock_guard<std::mutex> hold(children_lock);
+  children.push_back(std::move(job));
+  never_repeat();
+}
+void run_children() {
+  std::vector<Job> all;
+  {
+    std::lock_guard<std::mutex> hold(children_lock);
+    all.swap(children);
+  }
+  std::stable_partition(all.begin(), all.end(),
+                        [](const Job &job) { return job.config.stream != tail_launch(); });
+  for (const Job &job : all) run(job);
+}
+}  // namespace
+
 void run(const Job &job) {
   if (poisoned()) return;
   const Config &c = job.config;
@@ -163,6 +186,7 @@ void run(const Job &job) {
   else
     repeatable(job, act);
   managed_after();
+  run_children();
 }
 
 void observe(const emulator::Observer *observer,
@@ -173,7 +197,7 @@ void observe(const emulator::Observer *observer,
 }
 
 void submit(Job job) {
-  from_host("a launch");
+  if (kw_current) return launch_from_kernel(std::move(job));
   auto kept = std::make_shared<Job>(std::move(job));
   const auto act = [kept] {
     run(*kept);

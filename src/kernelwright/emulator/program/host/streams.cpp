@@ -28,7 +28,9 @@ cudaError_t in_stream(cudaStream_t s, cudaGraphNodeType type, std::function<cuda
 
 extern "C" {
 
+// A kernel may create streams for its launches, which run one after the other.
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority) {
+  if (kw_current) return *stream = nullptr, cudaSuccess;
   API;
   if (!stream) return give(cudaErrorInvalidValue);
   *stream = new CUstream_st{new_stream(flags), flags, priority};
@@ -41,6 +43,7 @@ cudaError_t cudaStreamCreate(cudaStream_t *stream) {
   return cudaStreamCreateWithPriority(stream, cudaStreamDefault, 0);
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  if (kw_current) return cudaSuccess;
   API;
   if (!is_own(stream)) return give(cudaErrorInvalidResourceHandle);
   delete stream;

@@ -27,7 +27,9 @@ struct CUevent_st {
 namespace kw::program {
 
 // Whether a handle is that of a stream that the program has created.
-inline bool is_own(cudaStream_t s) { return reinterpret_cast<std::uintptr_t>(s) > 2; }
+inline bool is_own(cudaStream_t s) { return reinterpret_cast<std::uintptr_t>(s) > 4; }
+// cudaStreamTailLaunch, in which a kernel launches what runs behind all of its other launches.
+inline cudaStream_t tail_launch() { return reinterpret_cast<cudaStream_t>(3); }
 
 // Issues work in a stream; while it exists, what is launched and copied belongs to this work.
 class Issued {

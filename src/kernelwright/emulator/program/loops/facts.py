@@ -247,9 +247,11 @@ def atomic(all_: Iterable[Token]) -> bool:
 
 
 def together(all_: Iterable[Token]) -> str | None:
-    """A name by which code meets other threads or waits for them, or None."""
+    """A name by which code meets other threads or waits for them, a launch, or None."""
     all_ = list(all_)
     for i, t in enumerate(all_):
+        if [n.text for n in all_[i : i + 3]] == ["<", "<", "<"]:
+            return "a launch"
         if t.kind != "name" or not TOGETHER.fullmatch(t.text):
             continue
         # volatile behind asm belongs to it
