@@ -1,12 +1,13 @@
 """Functions of the host API and of libraries that whole programs call."""
 
+import re
 import subprocess
 
 import pytest
 
 from kernelwright import emulator
 from kernelwright.emulator import build, compiler, program
-from kernelwright.emulator.program import headers
+from kernelwright.emulator.program import headers, sources
 from support.paths import FIXTURES
 
 pytestmark = pytest.mark.skipif(emulator.missing() is not None, reason=str(emulator.missing()))
@@ -51,3 +52,15 @@ def test_programs_know_that_a_header_is_included(header, macro):
     """A project's own helper_cuda.h names the errors of a library if its macro is defined."""
     text = (compiler.HERE / "include" / "program" / header).read_text()
     assert f"#define {macro}\n" in text
+
+
+def test_macros_that_are_named_like_the_api_are_not_calls_of_it(tmp_path):
+    """A macro may expand to a block, which is no operand."""
+    (tmp_path / "check.h").write_text("#define cudaTry(call) { auto e = call; }\n")
+    source = tmp_path / "a.cu"
+    source.write_text(
+        '#include "check.h"\n#define cudaFree(p) {}\n'
+        "int main() { cudaTry(::cudaMalloc(0, 4)); cudaFree(0); cudaMemset(0, 0, 1); }\n"
+    )
+    made = sources.made(sources.own(source), source)["000_a.cu"]
+    assert re.findall(r'KwUnchecked\("(\w+)"\)', made) == ["cudaMemset"]

@@ -32,6 +32,7 @@ _TOOLKIT = re.compile(r"NOTICE TO (?:LICENSEE|USER)|NVIDIA ownership rights")
 #: A string directly before a parameter of a macro, which C++11 reads as a suffix of the string.
 _SUFFIX = re.compile(r'("(?:\\.|[^"\\\n])*")(?=[A-Za-z_]\w*)')
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+\w+\(([^)]*)\)(?:\\\r?\n|[^\n])*", re.M)
+_NAMED_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(", re.M)
 #: Headers that are part of the emulator even where a project has its own.
 _SYSTEM = ("torch/", "ATen/", "c10/", "cuda_runtime", "cooperative_groups", "cuda_fp16", "mma.h")
 
@@ -203,6 +204,7 @@ def made(
     words = lockstep.words_of(texts)
     volatile = {n for text in files.values() for n in lockstep.declared(tokens(text), words)}
     called = names(files)
+    macros = {name for text in texts for name in _NAMED_MACRO.findall(text)}
     older = any(_REFERENCE.search(text) for text in files.values())
     older &= not any(_OWN_TEXTURE.search(text) for text in files.values())
     first = "#include <kw_texture_references.h>\n" if older else ""
@@ -225,7 +227,7 @@ def made(
         whole = _spaced(_INCLUDE.sub(included, text))
         whole = looped(whole, facts) if facts else marked(whole) if unset else whole
         done[called[path]] = f'{first}#line 1 "{path}"\n' + rewritten(
-            whole, kernels, attributes, volatile if words else None
+            whole, kernels, attributes, volatile if words else None, macros
         )
     return done
 
