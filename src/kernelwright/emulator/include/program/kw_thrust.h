@@ -3,6 +3,7 @@
 #pragma once
 #include <chrono>
 #include <thrust/execution_policy.h>
+#include <thrust/host_vector.h>
 #include <thrust/random.h>
 #include <thrust/system/cpp/memory.h>
 #include <thrust/system/cpp/vector.h>
