@@ -150,3 +150,11 @@ def test_a_named_file_is_part_of_the_program(tmp_path):
     assert program.run(tmp_path / "main.cu").code == 0
     with pytest.raises(CompileError, match=r"k\.cu:3: "):
         program.run(tmp_path / "k.cu")
+
+
+def test_running_a_program_does_not_import_pytorch():
+    modules = "cli.running, workbench.run_program.run_program, workbench.run_program.on_gpu"
+    names = ", ".join(f"kernelwright.{m.strip()}" for m in modules.split(","))
+    code = f"import sys, {names}, kernelwright.cli.render.programs; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from kernelwright import emulator
 from kernelwright.emulator import program
+from kernelwright.emulator.checks import checks_of
 from kernelwright.support.errors import ToolchainError
-from kernelwright.workbench.sanitize import report
 
 NONE = program.Options()
 GDB_COMMANDS = Path(emulator.__file__).with_name("gdb_commands.py")
@@ -35,7 +35,7 @@ def emulated(
             GPU.
     """
     known(gpu)
-    checks = report.checks_of(check) if check else ()
+    checks = checks_of(check) if check else ()
     return program.run(source, arguments, gpu=gpu, check=checks, seed=seed, options=options)
 
 
