@@ -10,6 +10,7 @@ import pytest
 from kernelwright import emulator
 from kernelwright.emulator import program
 from kernelwright.emulator.program import build, project, sources
+from kernelwright.emulator.program.sizes import sizes
 from kernelwright.support.errors import CompileError, UsageError
 
 runs = pytest.mark.skipif(emulator.missing() is not None, reason=str(emulator.missing()))
@@ -150,6 +151,33 @@ def test_a_named_file_is_part_of_the_program(tmp_path):
     assert program.run(tmp_path / "main.cu").code == 0
     with pytest.raises(CompileError, match=r"k\.cu:3: "):
         program.run(tmp_path / "k.cu")
+
+
+def test_names_that_decide_the_work():
+    text = (
+        "#define N (1 << 12)\n#define SMALL 8\n#define ALL N * N\n#define TEXT name\n"
+        "const int steps = 1000; void f() { size_t bytes = 3ull * N, other = g(); int q = 1 / 2; }"
+    )
+    assert sizes([text]) == "ALL (16777216), bytes (12288), N (4096), steps (1000)"
+    assert sizes(["int n = 3, m = 1 << 999999999;\n#define FACE face\nint k = bad + 1;"]) == ""
+
+
+@pytest.mark.long
+@runs
+def test_a_launch_longer_than_the_limit_ends_the_program(tmp_path):
+    file = tmp_path / "long.cu"
+    file.write_text(
+        "#define STEPS 2000000000\n"
+        "__global__ void k(float *x) {\n"
+        "  float s = 0; for (int i = 0; i < STEPS; ++i) s = s * x[1] + i; x[0] = s; }\n"
+        "int main() { float *x; cudaMalloc(&x, 64); cudaMemset(x, 0, 64);\n"
+        "  k<<<1 << 20, 1>>>(x);\n  return cudaDeviceSynchronize(); }\n"
+    )
+    ran = program.run(file, limit=20)
+    (note,) = ran.notes
+    assert ran.code == 1 and ran.failed
+    assert note.text.startswith("long.cu:5: k: after ") and "longer than --limit" in note.text
+    assert "smaller values of STEPS (2000000000) make it shorter" in note.text
 
 
 def test_running_a_program_does_not_import_pytorch():

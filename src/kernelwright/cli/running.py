@@ -46,6 +46,15 @@ def run(
         str,
         typer.Option("--as", metavar="GPU", help="GPU model to emulate (without --gpu)."),
     ] = "h200",
+    limit: Annotated[
+        float,
+        typer.Option(
+            "--limit",
+            metavar="SECONDS",
+            help="End the program if one of its launches will take longer than this.",
+            show_default=False,
+        ),
+    ] = 0,
     define: Annotated[
         list[str] | None,
         typer.Option(
@@ -106,7 +115,7 @@ def run(
             if dissect:
                 found = module.dissect(file, own, as_, given)
             else:
-                found = module.emulated(file, own, as_, check or (), seed, given)
+                found = module.emulated(file, own, as_, check or (), seed, given, limit)
         told = terminal.Output(2, wide)
         for part in programs.after(found, bool(check)):
             told.print(part)

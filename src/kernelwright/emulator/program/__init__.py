@@ -11,6 +11,7 @@
     checks.py    findings of the checks
     dissect.py   costs of accesses by line
     places.py    addresses as lines
+    sizes.py     names that decide how much work a program is
     errors.py    messages of the compiler
     host/        the host API: memory, launches, streams, events, graphs, device properties
     ../include/program   headers for programs, beside those for kernels

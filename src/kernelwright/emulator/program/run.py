@@ -17,6 +17,7 @@ from . import build, checks, dissect, sources
 from .options import NONE, Options
 from .places import with_lines
 from .rewrite import kernels_of
+from .sizes import sizes
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ def run(
     seed: int = 0,
     dissects: bool = False,
     options: Options = NONE,
+    limit: float = 0,
 ) -> Result:
     """Build a program and run it with this process's input and output.
 
@@ -63,6 +65,7 @@ def run(
         seed: of the order of a block's threads, with checks; 0 for increasing index.
         dissects: whether to count what the first launch of each kernel costs.
         options: those of a compiler.
+        limit: seconds; a launch that will take longer ends the program. 0 for none.
 
     Raises:
         CompileError, ToolchainError, UsageError: as `build.program`.
@@ -73,7 +76,8 @@ def run(
     kind = "watched" if check else "dissected" if dissects else "fast"
     executable = build.program(source, kind, options, () if source == named else (named,))
     with tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
-        settings = {"gpu": gpu}
+        settings = {"gpu": gpu, "limit": str(limit)}
+        settings["sizes"] = sizes(sources.own(source, options).values())
         if check:
             texts = sources.own(source, options).values()
             settings |= checks.settings(executable, check, seed, texts)

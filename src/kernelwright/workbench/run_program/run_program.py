@@ -27,6 +27,7 @@ def emulated(
     check: Sequence[str],
     seed: int,
     options: program.Options = NONE,
+    limit: float = 0,
 ) -> program.Result:
     """Run a program in the emulator, with the given checks.
 
@@ -36,7 +37,9 @@ def emulated(
     """
     known(gpu)
     checks = checks_of(check) if check else ()
-    return program.run(source, arguments, gpu=gpu, check=checks, seed=seed, options=options)
+    return program.run(
+        source, arguments, gpu=gpu, check=checks, seed=seed, options=options, limit=limit
+    )
 
 
 def dissect(

@@ -3,8 +3,12 @@
 #include <dlfcn.h>
 #include <sched.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <thread>
 
@@ -102,6 +106,74 @@ void note_loops(const char *kernel) {
   noted[kernel] = true;
 }
 
+std::string duration(double seconds) {
+  char text[32];
+  snprintf(text, sizeof text,
+           seconds < 120    ? "%.0f s"
+           : seconds < 7200 ? "%.0f min"
+                            : "%.1f h",
+           seconds < 120    ? seconds
+           : seconds < 7200 ? seconds / 60
+                            : seconds / 3600);
+  return text;
+}
+
+// Says of a launch that is much work for a CPU, while it runs, how long it will take, and what
+// decides this; and ends the program if that is longer than the limit of the run.
+class Forecast {
+ public:
+  Forecast(const Job &job, const emulator::Launch &launch)
+      : job_(job), blocks_(1ull * launch.grid.x * launch.grid.y * launch.grid.z) {}
+  // The launch has ended.
+  void end() {
+    std::lock_guard<std::mutex> hold(lock_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+  void wait() {
+    const double start = seconds();
+    std::unique_lock<std::mutex> hold(lock_);
+    for (double pause = kFirst; !ended_; pause *= 2) {
+      changed_.wait_for(hold, std::chrono::duration<double>(pause), [this] { return ended_; });
+      const auto begun = static_cast<double>(kw_blocks_begun() - before_);
+      const double run = seconds() - start;
+      if (!ended_ && begun > 0) tell(run, begun / static_cast<double>(blocks_));
+    }
+  }
+
+ private:
+  static constexpr double kFirst = 3;        // seconds until the first forecast
+  static constexpr double kWorthwhile = 30;  // seconds that are said
+  void tell(double run, double part) const {
+    static const double limit = std::stod(setting("limit", "0"));
+    static std::atomic<bool> said{false};
+    const double whole = run / part;
+    const bool over = limit > 0 && whole > limit;
+    if (!over && (whole < kWorthwhile || said.exchange(true))) return;
+    char share[16];
+    snprintf(share, sizeof share, "%.2g%%", 100 * part);
+    std::string text = job_.name + (": after " + duration(run)) + ", " + share + " of " +
+                       std::to_string(blocks_) + " blocks have begun: the launch will take about " +
+                       duration(whole) + " on this CPU";
+    if (const std::string names = setting("sizes", ""); !names.empty())
+      text += "; smaller values of " + names + " make it shorter";
+    if (!over) {
+      fprintf(stderr, "kernelwright: %s\n", text.c_str());
+      return;
+    }
+    const Config &c = job_.config;
+    note("failed", line_of(c.file, c.line, c.where) + ": " + text + ", longer than --limit");
+    fflush(nullptr);
+    _exit(1);
+  }
+
+  const Job &job_;
+  const unsigned long long blocks_, before_ = kw_blocks_begun();
+  std::mutex lock_;
+  std::condition_variable changed_;
+  bool ended_ = false;
+};
+
 // Returns whether it ended well.
 bool execute(const Job &job, emulator::Launch &launch) {
   Runtime &r = runtime();
@@ -110,9 +182,13 @@ bool execute(const Job &job, emulator::Launch &launch) {
   std::string wrong;
   // the host's thread keeps its own thread-local variables
   const unsigned long long before = kw_blocks_in_loops();
-  std::thread([&] {
+  Forecast forecast(job, launch);
+  std::thread kernel([&] {
     if (const char *message = kw_launch(&launch)) wrong = message;
-  }).join();
+    forecast.end();
+  });
+  forecast.wait();
+  kernel.join();
   if (kw_blocks_in_loops() != before) note_loops(job.name);
   if (r.after) r.after();
   if (wrong.empty()) return true;
