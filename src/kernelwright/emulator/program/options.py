@@ -35,8 +35,8 @@ class Options:
 
     def command(self) -> list[str]:
         """As options of a compiler other than the emulator's."""
-        made = [f"-D{name}={value}" for name, value in self.defines]
-        return [*made, *(f"-I{p}" for p in self.includes)]
+        parsed = [f"-D{name}={value}" for name, value in self.defines]
+        return [*parsed, *(f"-I{p}" for p in self.includes)]
 
     def plain_names(self) -> list[str]:
         """Names of macros that the headers of a library may use for something else. Macros that
@@ -54,25 +54,25 @@ def options(defines: Iterable[str], includes: Sequence[Path], standard: str) -> 
     Raises:
         UsageError: one has no meaning.
     """
-    made: list[tuple[str, str]] = []
+    parsed: list[tuple[str, str]] = []
     for text in defines:
         m = _DEFINE.fullmatch(text)
         if m is None:
             raise UsageError(f"-D {text}: is not NAME or NAME=VALUE")
         if m[1] in _OWN:
             raise UsageError(f"-D {text}: the emulator defines {m[1]} itself")
-        made.append((m[1] + (m[2] or ""), "1" if m[3] is None else m[3]))
+        parsed.append((m[1] + (m[2] or ""), "1" if m[3] is None else m[3]))
     folders = tuple(p.resolve() for p in includes)
     for given, folder in zip(includes, folders, strict=True):
         if not folder.is_dir():
             raise UsageError(f"-I {given}: there is no such folder")
-    return Options(tuple(made), folders, _standard(standard))
+    return Options(tuple(parsed), folders, _standard(standard))
 
 
 def _standard(text: str) -> str:
     if not text:
         return ""
-    found = _STANDARD.fullmatch(text)
-    if found is None or found[1] not in (*_OLDER, *_NEWEST):
+    match = _STANDARD.fullmatch(text)
+    if match is None or match[1] not in (*_OLDER, *_NEWEST):
         raise UsageError(f"-std {text}: choose from c++11, c++14, c++17, c++20, c++23")
-    return f"gnu++{found[1] if found[1] in _NEWEST else _OLDEST}"
+    return f"gnu++{match[1] if match[1] in _NEWEST else _OLDEST}"

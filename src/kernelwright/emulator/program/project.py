@@ -36,8 +36,8 @@ def folders(source: Path, options: Options = NONE) -> tuple[Path, ...]:
 def siblings(source: Path) -> tuple[Path, ...]:
     """The other folders beside the folder of a source, and beside those above it in its project;
     the nearest first."""
-    found = (p for folder in _inside(source)[1:] for p in _subfolders(folder))
-    return tuple(p for p in dict.fromkeys(found) if p != source.parent)
+    beside = (p for folder in _inside(source)[1:] for p in _subfolders(folder))
+    return tuple(p for p in dict.fromkeys(beside) if p != source.parent)
 
 
 def _inside(source: Path) -> list[Path]:

@@ -20,8 +20,8 @@ def sizes(texts: Iterable[str]) -> str:
     """The names with the largest values: "N (4096), STEPS (1000)"; empty if there are none."""
     formulas: dict[str, str] = {}
     for text in texts:
-        for found in (*_MACRO.finditer(text), *_VARIABLE.finditer(text)):
-            formulas.setdefault(found[1], found[2])
+        for match in (*_MACRO.finditer(text), *_VARIABLE.finditer(text)):
+            formulas.setdefault(match[1], match[2])
     values: dict[str, int] = {}
     for _ in range(_ROUNDS):
         for name, formula in formulas.items():

@@ -44,7 +44,7 @@ unsigned attribute(cudaDeviceAttr which) {
   cudaDeviceGetAttribute(&value, which, 0);
   return static_cast<unsigned>(value);
 }
-nvmlReturn_t found(nvmlDevice_t *device, bool is) {
+nvmlReturn_t handle(nvmlDevice_t *device, bool is) {
   if (!ready) return NVML_ERROR_UNINITIALIZED;
   if (is) *device = first();
   return is ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
@@ -84,13 +84,13 @@ nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) { return given(first(), count, 1); }
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
   if (ready && index) return NVML_ERROR_INVALID_ARGUMENT;
-  return found(device, true);
+  return handle(device, true);
 }
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *device) {
-  return found(device, !std::strcmp(id, kId) || !std::strcmp(id, kId + 4));
+  return handle(device, !std::strcmp(id, kId) || !std::strcmp(id, kId + 4));
 }
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
-  return found(device, !std::strcmp(uuid, kUuid));
+  return handle(device, !std::strcmp(uuid, kUuid));
 }
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t d, unsigned *index) { return given(d, index, 0); }
 nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t d, unsigned *n) { return given(d, n, 0); }

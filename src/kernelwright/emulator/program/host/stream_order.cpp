@@ -31,7 +31,7 @@ std::deque<State> states = {{{}, true}};  // by number; 0 is the default stream
 Clock host;
 std::deque<Work> works(1);          // from 1
 thread_local unsigned current = 0;  // the work of this thread of the host
-unsigned doing = 0;                  // the work whose accesses are seen
+unsigned doing = 0;                 // the work whose accesses are seen
 bool watching = false;
 
 void join(Clock &to, const Clock &from) {
@@ -74,15 +74,15 @@ const Watched *watched_at(std::uintptr_t at) {
   const Allocation *a = holding(reinterpret_cast<const void *>(at));
   if (!a) return nullptr;
   const auto start = reinterpret_cast<std::uintptr_t>(a->at);
-  auto [found, fresh] = watched.try_emplace(start);
-  Watched &w = found->second;
+  auto [place, fresh] = watched.try_emplace(start);
+  Watched &w = place->second;
   const size_t bytes = (a->bytes / 4 + 2) * sizeof(Word);
   if (!fresh && w.allocated != a->where && w.words) munmap(w.words, bytes), fresh = true;
   if (fresh) {
-    void *made = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     w = {start, start + a->bytes, a->where,
-         made == MAP_FAILED ? nullptr : static_cast<Word *>(made)};
+         mapped == MAP_FAILED ? nullptr : static_cast<Word *>(mapped)};
   }
   return last = &w;
 }
