@@ -20,6 +20,7 @@ PARTS = {
     "Libraries": "libraries.cu",
     "cub": "cub_side.cu",
     "Older toolkits, driver API, thrust": "older.cu",
+    "API of several toolkits, more of the libraries": "api.cu",
     "Programs that measure": "measured.cu",
 }
 _MARKED = re.compile(r"(<!-- constructs -->\n).*?(<!-- /constructs -->)", re.S)

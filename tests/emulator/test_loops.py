@@ -60,6 +60,8 @@ def body(code):
         'asm volatile("st.shared.b32 [%0], %1;" ::"r"(n), "r"(n)); __syncthreads();',
         'int m; asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(m) : "r"(n));',
         "for (int i = 0; i < halves(n); ++i) __syncthreads();",
+        "for (int i = 0; i < ceilf(log2f(n)); ++i) __syncthreads();",
+        "int m = sqrt(n); while (m > 0) { __syncthreads(); m -= 1 + __clz(n) * floor(pow(2, n)); }",
         "float r = sqrtf(v.x); switch (n) { case 1: r = 2; break; } __syncthreads(); x[0] = r;",
     ],
 )
@@ -70,6 +72,8 @@ def test_what_gets_loops(code):
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
+        ("for (int i = 0; i < ceilf(x[threadIdx.x]); ++i) __syncthreads();", "a condition"),
+        ("__syncthreads(); if (threadIdx.x == 0) k<<<1, 1>>>(x, n, v);", "launches a kernel"),
         ("if (threadIdx.x < 5) __syncthreads(); x[0] = 1;", "a barrier under a condition"),
         ("for (int i = threadIdx.x; i < n; ++i) __syncthreads();", "a barrier under a condition"),
         ("int m = threadIdx.x; if (m) __syncthreads(); m = 3;", "a barrier under a condition"),
@@ -131,6 +135,14 @@ def test_functions_are_followed():
         "d": "early returns early",
         "e": "an operation of a warp in a part of an expression",
     }
+
+
+def test_operators_of_the_host_do_not_count():
+    kernel = "__global__ void k(V *x) { __syncthreads(); x[0] = x[1] + x[2]; }"
+    of_host = "struct R { float operator()() { k<<<1, 1>>>(0); cudaFree(0); thread_block t; } };"
+    assert why(f"{of_host} {kernel}")["k"] is None
+    device = of_host.replace("float", "__device__ float")
+    assert "operator" in str(why(f"{device} {kernel}")["k"])
 
 
 def test_names_that_hide_volatile():

@@ -38,7 +38,7 @@ def test_a_fault_is_found_and_named(launch, tmp_path):
     made, arguments = one_kernel.program_of(f"{SOURCE}:row_sum_past_the_end", launch, tmp_path)
     found = run_program.emulated(made, arguments, "h200", tuple(CHECKS), 1)
     texts = [f.text for f in found.findings]
-    assert any(t.startswith("rows.cu:") and "behind x" in t for t in texts), texts
+    assert any(t.startswith("rows.cu:") and "after x" in t for t in texts), texts
 
 
 @pytest.mark.long

@@ -12,8 +12,7 @@ from kernelwright import dispatch, toolchain
 from kernelwright.contract import CudaKernel, Launch, Plan, TensorSpec, f32, i32
 from kernelwright.emulator import build as emulated
 from kernelwright.emulator.program import headers as program_headers
-from kernelwright.machine import cuda_headers
-from kernelwright.support import includes, progress, settings
+from kernelwright.support import cuda_headers, includes, progress, settings
 from kernelwright.support.errors import CompileError, ToolchainError
 from kernelwright.toolchain import availability, binary, build, compiled, nvrtc, tools
 from kernelwright.workbench.binary_info.inspection import inspect
@@ -251,7 +250,7 @@ def test_tools_and_headers_of_cuda_home_are_found(tmp_path):
         path.parent.mkdir(exist_ok=True)
         path.touch(0o755)
     code = (
-        "from kernelwright.machine import cuda_headers;"
+        "from kernelwright.support import cuda_headers;"
         "from kernelwright.toolchain import tools;"
         "print(*tools._candidates('nvdisasm')); print(*cuda_headers.candidates())"
     )

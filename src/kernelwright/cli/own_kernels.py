@@ -47,13 +47,14 @@ def check(
 ) -> int:
     """verify --check: run the schedules that rungs are checked with, until one finds something."""
     with printing(as_json) as out:
+        from kernelwright.emulator.checks import checks_of
         from kernelwright.workbench.run_program import one_kernel, run_program
         from kernelwright.workbench.sanitize import report
 
         from .render import programs, terminal
 
         with terminal.checked(), tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
-            checks = report.checks_of(names)
+            checks = checks_of(names)
             if not checks:
                 raise UsageError(
                     f"{target}: verify needs --check here; `kernelwright judge` compares results"

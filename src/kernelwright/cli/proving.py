@@ -114,6 +114,7 @@ def _watch(
 ) -> int:
     """verify --check."""
     with printing(as_json, wide) as out:
+        from kernelwright.emulator.checks import checks_of
         from kernelwright.workbench.sanitize import report
         from kernelwright.workbench.scaffold import scaffold
         from kernelwright.workbench.verify import verify as verify_
@@ -121,7 +122,7 @@ def _watch(
         from .render import findings, terminal
 
         with terminal.checked():
-            checks = report.checks_of(check)
+            checks = checks_of(check)
             seeds = report.seeds_of(seed, checks)
         with waiting("checking", out):
             chosen = scaffold.operators(names)

@@ -46,6 +46,33 @@ def run(
         str,
         typer.Option("--as", metavar="GPU", help="GPU model to emulate (without --gpu)."),
     ] = "h200",
+    limit: Annotated[
+        float,
+        typer.Option(
+            "--limit",
+            metavar="SECONDS",
+            help="End the program if one of its launches will take longer than this.",
+            show_default=False,
+        ),
+    ] = 0,
+    define: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-D", metavar="NAME[=VALUE]", help="Define a macro. Repeatable.", show_default=False
+        ),
+    ] = None,
+    include: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "-I", metavar="DIR", help="Search a folder for headers. Repeatable.", show_default=False
+        ),
+    ] = None,
+    standard: Annotated[
+        str,
+        typer.Option(
+            "-std", "--std", metavar="c++17|c++20|c++23", help="C++ standard.", show_default=False
+        ),
+    ] = "",
     wide: Wide = False,
 ) -> int:
     """Run a complete CUDA program without a GPU, or on one.
@@ -64,6 +91,7 @@ def run(
       kernelwright run saxpy.cu
       kernelwright run reduce.cu --check all
       kernelwright run transpose.cu --dissect -- 1024 32
+      kernelwright run matmul.cu -DN=512 -Iinclude -std=c++20
       kernelwright run matmul.cu --gpu
     """
     if not file.is_file():
@@ -71,21 +99,23 @@ def run(
     if sum((bool(check), dissect, debug, gpu)) > 1:
         raise UsageError("--check, --dissect, --debug, --gpu: give only one of them")
     with printing(False):
+        from kernelwright.emulator.program import options
         from kernelwright.workbench.run_program import on_gpu
         from kernelwright.workbench.run_program import run_program as module
 
         from .render import programs, terminal
 
         own = tuple(arguments or ())
+        given = options(define or (), include or (), standard)
         with terminal.checked():
             if gpu:
-                return on_gpu.run_on_gpu(file, own)
+                return on_gpu.run_on_gpu(file, own, given)
             if debug:
-                module.debug(file, own, as_)
+                module.debug(file, own, as_, options=given)
             if dissect:
-                found = module.dissect(file, own, as_)
+                found = module.dissect(file, own, as_, given)
             else:
-                found = module.emulated(file, own, as_, check or (), seed)
+                found = module.emulated(file, own, as_, check or (), seed, given, limit)
         told = terminal.Output(2, wide)
         for part in programs.after(found, bool(check)):
             told.print(part)

@@ -55,10 +55,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-
-from kernelwright.contract import CudaKernel, Launch
+from typing import TYPE_CHECKING
 
 from .launch import Crashed, EmulationError, Schedule
+
+if TYPE_CHECKING:  # whole programs run without PyTorch
+    from kernelwright.contract import CudaKernel, Launch
 
 __all__ = [
     "Crashed",

@@ -16,13 +16,16 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache as once
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kernelwright.contract import CudaKernel
 from kernelwright.support import cache, includes
 from kernelwright.support.errors import CompileError, ToolchainError
 from kernelwright.support.progress import waiting
 
-from . import compiler, hopper, messages
+from . import compiler, messages
+
+if TYPE_CHECKING:
+    from kernelwright.contract import CudaKernel
 
 BATCH = 16  # kernels per library, so that several cores have work
 MOST_SHARED = 232_448  # bytes a block may have on an H200
@@ -144,6 +147,8 @@ def _build(source: Path, kind: str, names: tuple[str, ...]) -> None:
         unit, made, out = (work / n for n in (compiler.UNIT, "unit.o", LIBRARY))
         unit.write_text(unit_of(source, names))
         include = [*(f"-I{p}" for p in includes.folders(source)), "-include", str(prelude(kind))]
+        from . import hopper
+
         if hopper.needed(includes.texts(source)):
             unit, include = _translated(unit, source, [*include, *_options(kind)]), []
         done = _call(work, [*include, *_options(kind), "-c", str(unit), "-o", str(made)])
@@ -157,6 +162,8 @@ def _build(source: Path, kind: str, names: tuple[str, ...]) -> None:
 
     what = f"building {source.name} for the CPU"
     cache.get_or_build("emulated", entry, what, build)
+    from kernelwright.contract import CudaKernel
+
     for number, name in enumerate(names):
         note = {"at": f"{entry} {number}".encode()}
         cache.put("emulated-note", _note_key(CudaKernel(source, name), kind), note)

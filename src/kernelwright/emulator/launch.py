@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kernelwright.contract import CudaKernel, Launch, Scalar
 from kernelwright.support.errors import ToolchainError
 
 from . import build, libraries, messages
+
+if TYPE_CHECKING:
+    from kernelwright.contract import CudaKernel, Launch
 
 PATIENCE = 60.0  # seconds
 MOST_BLOCKS = 16  # of a cluster, on an H200
@@ -146,6 +148,8 @@ def run(
 
 def _passed(value: Any) -> libraries.Argument:
     """A tensor or a Scalar in a form that JSON can represent."""
+    from kernelwright.contract import Scalar
+
     if not isinstance(value, Scalar):
         return "pointer", value.data_ptr()
     return value.ctype, value.value.hex() if isinstance(value.value, bytes) else value.value

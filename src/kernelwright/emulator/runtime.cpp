@@ -192,6 +192,8 @@ void prepare(Worker &w, const Launch &launch, unsigned number) {
 }
 
 // How many blocks, or clusters, run one after the other.
+std::atomic<unsigned long long> blocks_begun{0};
+
 unsigned long long turns_of(const Launch &launch) {
   return 1ull * launch.grid.x * launch.grid.y * launch.grid.z / launch.cluster;
 }
@@ -212,6 +214,7 @@ void work(const Launch &launch, Shared &all, unsigned number) {
   {
     const Clock clock(launch.patience > 0);
     for (unsigned long long n; !all.failed && (n = all.next++) < turns_of(launch);) {
+      blocks_begun += launch.cluster ? launch.cluster : 1;
       if (!all.order.empty()) n = all.order[n];
       for (unsigned rank = 0; rank < w.cluster; ++rank) {
         const unsigned long long i = n * w.cluster + rank;
@@ -264,6 +267,8 @@ bool kw_library(const void *inside, const void *dynamic, Library *found) {
   found->dynamic = dynamic ? static_cast<const char *>(dynamic) - base : found->bytes;
   return true;
 }
+
+unsigned long long kw_blocks_begun() { return blocks_begun; }
 
 const char *kw_launch(const Launch *launch) {
   static thread_local std::string message;

@@ -237,6 +237,8 @@ __attribute__((malloc)) void *kw_room(unsigned long long bytes);
 void kw_room_back(unsigned long long bytes);
 // Blocks that have run in loops, of all launches.
 unsigned long long kw_blocks_in_loops();
+// Blocks that have begun, of all launches of the process.
+unsigned long long kw_blocks_begun();
 
 // Operations of the whole block, and of lanes of a warp. `value`, `source`: what the thread brings.
 // Lanes meet where they stand in the source: two calls stay two.

@@ -212,13 +212,15 @@ unsigned kw_lane() { return kw_current->lane(); }
 
 std::uint64_t kw_atomic_load(const void *p, unsigned bytes) {
   tell(p, bytes, kRead | kWrite | kAtomic, HERE);
-  return bytes == 2   ? word<std::uint16_t>(p)
+  return bytes == 1   ? word<std::uint8_t>(p)
+         : bytes == 2 ? word<std::uint16_t>(p)
          : bytes == 4 ? word<std::uint32_t>(p)
                       : word<std::uint64_t>(p);
 }
 
 bool kw_compare_exchange(void *p, unsigned bytes, std::uint64_t *expected, std::uint64_t desired) {
-  return bytes == 2   ? exchange<std::uint16_t>(p, expected, desired)
+  return bytes == 1   ? exchange<std::uint8_t>(p, expected, desired)
+         : bytes == 2 ? exchange<std::uint16_t>(p, expected, desired)
          : bytes == 4 ? exchange<std::uint32_t>(p, expected, desired)
                       : exchange<std::uint64_t>(p, expected, desired);
 }

@@ -7,8 +7,7 @@ from functools import cache as once
 from pathlib import Path
 
 from kernelwright.contract import CudaKernel
-from kernelwright.machine import cuda_headers
-from kernelwright.support import cache, includes
+from kernelwright.support import cache, cuda_headers, includes
 from kernelwright.support.errors import CompileError, ToolchainError
 
 from .compiled import Compiled

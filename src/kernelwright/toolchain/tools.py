@@ -10,7 +10,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from kernelwright.machine.cuda_headers import pathfinder
+from kernelwright.support.cuda_headers import pathfinder
 from kernelwright.support.errors import CompileError, ToolchainError
 
 

@@ -21,22 +21,36 @@ from collections.abc import Callable, Iterable, Sequence
 from ctypes import POINTER, byref, c_size_t, c_void_p
 from functools import cache as once
 from pathlib import Path
-from typing import Any
-
-import torch
-
-from kernelwright.contract import CudaKernel, Launch, Pointers, Scalar
+from typing import TYPE_CHECKING, Any
 
 from .. import build, messages
 from ..launch import EmulationError, Schedule, load
 from .words import Call, Finding, Memory, RawFinding, RawRegion, complaint, said
 
-__all__ = ["CHECKS", "Finding", "Watch"]
+if TYPE_CHECKING:  # whole programs are checked without PyTorch
+    import torch
+
+    from kernelwright.contract import CudaKernel, Launch
+
+__all__ = ["CHECKS", "Finding", "Watch", "checks_of"]
 
 HERE = Path(__file__).resolve().parent
 #: The checks, and the bit of each.
 CHECKS = {"races": 1, "bounds": 2, "init": 4, "divergence": 8}
 PATIENCE = 10.0  # seconds without progress: an out-of-bounds access may make a loop endless
+
+
+def checks_of(names: Iterable[str]) -> tuple[str, ...]:
+    """The checks selected by an option's values: "races", "races,init", "all".
+
+    Raises:
+        ValueError: an unknown check; the message lists the known ones.
+    """
+    wanted = [w for name in names for w in name.split(",")]
+    for w in wanted:
+        if w not in CHECKS and w != "all":
+            raise ValueError(f"--check {w}: choose from {', '.join(CHECKS)} and all")
+    return tuple(c for c in CHECKS if c in wanted or "all" in wanted)
 
 
 class Watch:
@@ -100,6 +114,8 @@ class Watch:
 
     def _before(self, step: Launch, values: Sequence[Any]) -> None:
         """Tell the observer which memory a launch may access."""
+        from kernelwright.contract import CudaKernel, Pointers, Scalar
+
         memory: list[tuple[int, int, str, torch.Tensor]] = []
         for argument, value in zip(step.args, values, strict=True):
             if isinstance(argument, Pointers):
@@ -151,6 +167,8 @@ def _span(t: torch.Tensor) -> tuple[int, int]:
 def _elements(t: torch.Tensor) -> torch.Tensor | None:
     """One byte per byte of the tensor's memory, 0 between its elements; None if there are no
     gaps."""
+    import torch
+
     start, end = _span(t)
     sizes = [n if s else 1 for n, s in zip(t.shape, t.stride(), strict=True)]
     if torch.Size(sizes).numel() * t.element_size() == end - start:

@@ -19,14 +19,15 @@ from ctypes import POINTER, Structure, byref, c_int32, c_size_t, c_uint32, c_uin
 from dataclasses import dataclass
 from functools import cache as once
 from pathlib import Path
-from typing import Any
-
-from kernelwright.contract import CudaKernel, Launch, Pointers, Scalar
+from typing import TYPE_CHECKING, Any
 
 from .. import build
 from ..launch import Schedule
 from .forks import Node, counted
 from .lines import Place, places_of
+
+if TYPE_CHECKING:  # whole programs are dissected without PyTorch
+    from kernelwright.contract import Launch
 
 __all__ = ["Access", "Branch", "Dissected", "Dissection", "Memory", "Place"]
 
@@ -167,6 +168,8 @@ class Dissection:
         return self._done
 
     def _before(self, step: Launch, values: Sequence[Any]) -> None:
+        from kernelwright.contract import Pointers, Scalar
+
         self._collect()
         self._step = step
         memory: dict[tuple[int, int], str] = {}
@@ -192,7 +195,6 @@ class Dissection:
         sites = [found[i] for i in range(count.value)]
         found = lib.kw_dissect_steps(byref(count))
         steps = [found[i] for i in range(count.value)]
-        assert isinstance(step.kernel, CudaKernel)
         regions = lib.kw_dissect_regions()
         memory = tuple(
             Memory(

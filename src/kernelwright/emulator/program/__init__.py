@@ -3,6 +3,7 @@
     tokens.py    C++ text as tokens
     rewrite.py   launches, asm statements and extern shared arrays as C++
     loops/       code between barriers as loops over the threads of a block
+    options.py   -D, -I and -std
     project.py   the folders in which a program's files are searched
     sources.py   the program's files
     build.py     the executable
@@ -10,6 +11,7 @@
     checks.py    findings of the checks
     dissect.py   costs of accesses by line
     places.py    addresses as lines
+    sizes.py     names that decide how much work a program is
     errors.py    messages of the compiler
     host/        the host API: memory, launches, streams, events, graphs, device properties
     ../include/program   headers for programs, beside those for kernels
@@ -19,7 +21,8 @@ Device memory is memory of the process; work in streams is done when it is issue
 
 from __future__ import annotations
 
+from .options import Options, options
 from .project import folders
 from .run import Note, Result, debugged, libraries, run
 
-__all__ = ["Note", "Result", "debugged", "folders", "libraries", "run"]
+__all__ = ["Note", "Options", "Result", "debugged", "folders", "libraries", "options", "run"]

@@ -16,6 +16,7 @@ from kernelwright.support.errors import CompileError, ToolchainError, UsageError
 from .. import build, compiler
 from . import errors, headers, project, sources
 from .acts import acts
+from .options import NONE, Options
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = "program"
@@ -39,11 +40,14 @@ DIALECT = ("-std=gnu++17", "-fpermissive", "-fno-pie", "-U_FORTIFY_SOURCE", "-fn
            "-DCCCL_DISABLE_FP16_SUPPORT", "-DCCCL_DISABLE_BF16_SUPPORT")  # fmt: skip
 
 
-def program(source: Path, kind: str) -> Path:
+def program(
+    source: Path, kind: str, options: Options = NONE, required: Iterable[Path] = ()
+) -> Path:
     """The executable of a program, built now if it is missing.
 
     Args:
         kind: a key of `compiler.KINDS`.
+        required: files that are part of the program, whether or not it uses what they define.
 
     Raises:
         CompileError: naming the line and the construct that the emulator does not support.
@@ -51,20 +55,23 @@ def program(source: Path, kind: str) -> Path:
     """
     if why := compiler.missing(kind):
         raise ToolchainError(why)
-    files = sources.own(source.resolve())
-    require_main(source.resolve())
-    flags = _flags(kind, files)
+    source = source.resolve()
+    files = sources.own(source, options)
+    require_main(source, options)
+    needed = tuple(p for p in map(Path.resolve, required) if p not in files)
+    flags = _flags(kind, files, options)
     _made_ready(kind)
     texts = [part for path, text in files.items() for part in (str(path), _bytes(text))]
-    units = sources.beside(source.resolve())
+    units = (*needed, *sources.beside(source, options))
     others = [part for p in units for part in (str(p), _bytes(project.text_if_there(p)))]
+    others += [str(len(needed)), *options.command(), *map(str, needed)]
     own = [host().parent.name, prelude(kind).parent.name, _rewriter()]
     entry = cache.key(["program", str(len(files)), *texts, *others, *own, *flags])
     what = f"building {source.name} for the CPU"
 
     def compile_(work: Path) -> cache.Files:
         out = work / PROGRAM
-        _link(work, source.resolve(), kind, out)
+        _link(work, source, kind, out, options, needed)
         return {PROGRAM: out.read_bytes()}
 
     path = cache.get_or_build("emulated-program", entry, what, compile_) / PROGRAM
@@ -84,34 +91,39 @@ def _rewriter() -> str:
     return cache.key(p.read_bytes() for p in sorted(HERE.rglob("*.py")))
 
 
-def require_main(source: Path) -> None:
+def require_main(source: Path, options: Options = NONE) -> None:
     """Raises:
     UsageError: a program cannot be read, or has no function main.
     """
     project.text_of(source)
-    if not sources.has_main(source):
+    if not sources.has_main(source, options):
         raise UsageError(
             f"{source} has no function main: check one kernel with "
             f"`kernelwright verify {source}:KERNEL --launch LAUNCH.py --check all`"
         )
 
 
-def _link(work: Path, source: Path, kind: str, out: Path) -> None:
-    """Compile the source and link it; with the files beside it that define what is missing."""
-    left = list(sources.beside(source))
-    files = sources.own(source)
-    numbers = {p: i for i, p in enumerate((source, *left))}
+def _link(
+    work: Path, source: Path, kind: str, out: Path, options: Options, needed: tuple[Path, ...]
+) -> None:
+    """Compile the source and the files that are needed, and link them; with the files beside the
+    source that define what is missing."""
+    left = [p for p in sources.beside(source, options) if p not in needed]
+    files = sources.own(source, options)
+    for p in needed:
+        files = {**files, **sources.own(p, options)}
+    numbers = {p: i for i, p in enumerate((source, *needed, *left))}
 
     def compiled(path: Path) -> Path:
         folder = work / str(numbers[path])
         folder.mkdir()
-        return _compiled(folder, path, kind, whole=path == source)
+        return _compiled(folder, path, kind, options, whole=path == source)
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         # at the same time as the source, those that it seems to need
-        wanted = (source, *sources.used(files, left))
+        wanted = (source, *needed, *sources.used(files, left))
         started = {p: pool.submit(compiled, p) for p in wanted}
-        objects = [started[source].result()]
+        objects = [started[p].result() for p in (source, *needed)]
         while True:
             libraries = [str(host()), str(build.runtime())]
             link = ["-no-pie", "-pthread", *map(str, objects), *libraries, "-lm", *_linked(files)]
@@ -122,42 +134,45 @@ def _link(work: Path, source: Path, kind: str, out: Path) -> None:
             first = (next((p for p in left if sources.defines(p, name)), None) for name in missing)
             more = [p for p in dict.fromkeys(first) if p]  # the nearest one for each name
             if not more:
-                known = dict(sources.names(sources.own(source)))
+                known = dict(sources.names(sources.own(source, options)))
                 raise CompileError(errors.explain(done.stderr, source, known))
             left = [p for p in left if p not in more]
             started |= {p: pool.submit(compiled, p) for p in more if p not in started}
             objects += [started[p].result() for p in more]
-            files = {**files, **{path: text for p in more for path, text in sources.own(p).items()}}
+            for p in more:
+                files = {**files, **sources.own(p, options)}
 
 
-def _compiled(folder: Path, source: Path, kind: str, whole: bool) -> Path:
+def _compiled(folder: Path, source: Path, kind: str, options: Options, whole: bool) -> Path:
     """The object of a translation unit, made in an empty folder. `whole`: the unit with `main`,
     which holds what a program has once."""
     object_ = folder / "unit.o"
     if source.suffix == ".c":
-        command = ["-x", "c", "-O2", "-g1", "-w", "-fPIC", *_folders(source), *_include()]
+        given = [*options.command(), *_folders(source, options), *_include()]
+        command = ["-x", "c", "-O2", "-g1", "-w", "-fPIC", *given]
         done = build._call(folder, [*command, "-c", str(source), "-o", str(object_)])
         if done.returncode:
             raise CompileError(errors.explain(done.stderr, source, {}))
         return object_
-    files = sources.own(source)
+    files = sources.own(source, options)
     unit = folder / compiler.UNIT
     end = f'#line 1 "{compiler.UNIT}"\nKW_WHOLE_PROGRAM({build.MOST_SHARED})\n' if whole else ""
     if acts(files.values()):
         end += "KW_ACTS\n"
     if sources.shares(files):
         end += "KW_SHARES\n"
-    include = ["-include", str(prelude(kind)), f"-I{folder}", *_folders(source)]
-    command = [*_flags(kind, files), *include, "-c", str(unit), "-o", str(object_)]
+    include = ["-include", str(prelude(kind)), f"-I{folder}", *_folders(source, options)]
+    command = [*_flags(kind, files, options), *include, "-c", str(unit), "-o", str(object_)]
     made: dict[str, str] = {}
     # a compiler that refuses the loops gets the kernels as they are
     for loops in (True, False) if kind in LOOPED else (False,):
-        before, made = made, sources.made(files, source, loops, kind in CHECKED)
+        before = made
+        made = sources.made(files, source, options, loops=loops, unset=kind in CHECKED)
         if made == before:
             break
         for name, text in made.items():
             (folder / name).write_bytes(_bytes(text))
-        unit.write_text(f'#include "{next(iter(made))}"\n{end}')
+        unit.write_text(f'{options.text()}#include "{next(iter(made))}"\n{end}')
         done = build._call(folder, command)
         if not done.returncode:
             break
@@ -240,7 +255,7 @@ def prelude(kind: str) -> Path:
     return cache.get_or_build("emulated", entry, what, compile_) / "prelude.h"
 
 
-def _flags(kind: str, files: dict[Path, str]) -> list[str]:
+def _flags(kind: str, files: dict[Path, str], options: Options = NONE) -> list[str]:
     own = [f for f in compiler.flags(kind) if f not in DROPPED]
     parallel = ["-fopenmp"] if _uses_openmp(files) else []
     if kind in CHECKED:
@@ -248,6 +263,8 @@ def _flags(kind: str, files: dict[Path, str]) -> list[str]:
     if kind in LOOPED and compiler.is_gnu():
         own += ["-fvect-cost-model=dynamic", "-funswitch-loops"]  # loops over threads as vectors
     newer = ["-std=gnu++20"] if any(_NEWER.search(text) for text in files.values()) else []
+    if options.standard:
+        newer = [f"-std={options.standard}"]
     return [*own, *DIALECT, *newer, *parallel, *(_include() if files else ())]
 
 
@@ -263,8 +280,8 @@ def _processor() -> tuple[str, ...]:
     return compiler._processor()
 
 
-def _folders(source: Path) -> Iterable[str]:
-    return (f"-I{p}" for p in project.folders(source.resolve()))
+def _folders(source: Path, options: Options) -> Iterable[str]:
+    return (f"-I{p}" for p in project.folders(source.resolve(), options))
 
 
 @once

@@ -7,7 +7,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-from kernelwright.machine import cuda_headers
+from kernelwright.support import cuda_headers
 
 from .. import compiler
 from . import project

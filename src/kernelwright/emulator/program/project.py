@@ -13,6 +13,8 @@ from pathlib import Path
 
 from kernelwright.support.errors import UsageError
 
+from .options import NONE, Options
+
 LEVELS = 4  # folders above a source that may belong to its project
 #: Subfolders with files that several programs of a project share.
 SHARED = ("", "Common", "common", "include", "inc", "src", "utils", "util")
@@ -25,11 +27,30 @@ _MOST = 20_000  # maximum number of a project's files that are searched
 
 
 @cache
-def folders(source: Path) -> tuple[Path, ...]:
+def folders(source: Path, options: Options = NONE) -> tuple[Path, ...]:
     """Include directories of a source, searched after the directory of the including file."""
+    own = (p / name for p in _inside(source) for name in SHARED if (p / name).is_dir())
+    return (*options.includes, *own)
+
+
+def siblings(source: Path) -> tuple[Path, ...]:
+    """The other folders beside the folder of a source, and beside those above it in its project;
+    the nearest first."""
+    beside = (p for folder in _inside(source)[1:] for p in _subfolders(folder))
+    return tuple(p for p in dict.fromkeys(beside) if p != source.parent)
+
+
+def _inside(source: Path) -> list[Path]:
+    """The folder of a source, then those above it up to its project's root."""
     last = root(source)
-    above = [p for p in _above(source) if p == last or last in p.parents]
-    return tuple(p / name for p in above for name in SHARED if (p / name).is_dir())
+    return [p for p in _above(source) if p == last or last in p.parents]
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    try:
+        return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    except OSError:
+        return []
 
 
 @cache

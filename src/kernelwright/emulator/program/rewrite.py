@@ -56,6 +56,7 @@ def rewritten(
     kernels: Mapping[str, bool],
     attributes: Mapping[str, str] | None = None,
     volatile: Set[str] | None = None,
+    macros: Set[str] = frozenset(),
 ) -> str:
     """The text as C++.
 
@@ -64,6 +65,7 @@ def rewritten(
         attributes: of the configurations of their launches (`attributes.attributes_of`).
         volatile: names of the program's volatile variables (`lockstep.declared`), if it has any
             volatile type.
+        macros: the program's own.
     """
     text = _PRAGMA.sub(lambda m: f'{m[1]}_Pragma("{m[2].strip()}")', text)
     all_ = tokens(text)
@@ -86,7 +88,7 @@ def rewritten(
                 _address(all_, i, edits)
         elif token.text == "<" and _three(all_, i, "<"):
             _launch(text, all_, i, kernels, attributes or {}, edits)
-    for at in _unchecked(all_):
+    for at in _unchecked(all_, macros):
         edits.insert(all_[at].start, f'KwUnchecked("{all_[at].text}"), ')
     if volatile is not None:
         _lockstep(text, all_, volatile, edits)
@@ -309,8 +311,9 @@ _API = re.compile(r"(?:cuda|cublas|cusparse|cufft|curand|cu)[A-Z]\w*")
 _QUERIES = ("cudaGetLastError", "cudaPeekAtLastError", "cudaStreamQuery", "cudaEventQuery")
 
 
-def _unchecked(all_: list[Token]) -> list[int]:
-    """Calls of the API that are statements, so that the program does not look at their errors."""
+def _unchecked(all_: list[Token], macros: Set[str]) -> list[int]:
+    """Calls of the API that are statements, so that the program does not look at their errors.
+    Macros may have such names too."""
     found: list[int] = []
     open_: list[bool] = []  # whether each { is that of a function, or in one
     for i, t in enumerate(all_):
@@ -322,7 +325,7 @@ def _unchecked(all_: list[Token]) -> list[int]:
         if not (open_ and open_[-1] and t.kind == "name" and _API.fullmatch(t.text)):
             continue
         end = closing(all_, i + 1) if i + 1 < len(all_) and all_[i + 1].text == "(" else None
-        if t.text in _QUERIES or end is None or end + 1 >= len(all_):
+        if t.text in _QUERIES or t.text in macros or end is None or end + 1 >= len(all_):
             continue
         before = all_[i - 1].text
         start = opening(all_, i - 1) if before == ")" else None

@@ -14,8 +14,10 @@ from ..build import runtime
 from ..checks import Finding, words
 from ..dissect import Dissected
 from . import build, checks, dissect, sources
+from .options import NONE, Options
 from .places import with_lines
 from .rewrite import kernels_of
+from .sizes import sizes
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ def run(
     check: Sequence[str] = (),
     seed: int = 0,
     dissects: bool = False,
+    options: Options = NONE,
+    limit: float = 0,
 ) -> Result:
     """Build a program and run it with this process's input and output.
 
@@ -60,18 +64,22 @@ def run(
         check: keys of CHECKS.
         seed: of the order of a block's threads, with checks; 0 for increasing index.
         dissects: whether to count what the first launch of each kernel costs.
+        options: those of a compiler.
+        limit: seconds; a launch that will take longer ends the program. 0 for none.
 
     Raises:
         CompileError, ToolchainError, UsageError: as `build.program`.
     """
     runtime()
-    source = sources.program_of(source.resolve())
+    named = source.resolve()
+    source = sources.program_of(named, options)
     kind = "watched" if check else "dissected" if dissects else "fast"
-    executable = build.program(source, kind)
+    executable = build.program(source, kind, options, () if source == named else (named,))
     with tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
-        settings = {"gpu": gpu}
+        settings = {"gpu": gpu, "limit": str(limit)}
+        settings["sizes"] = sizes(sources.own(source, options).values())
         if check:
-            texts = sources.own(source.resolve()).values()
+            texts = sources.own(source, options).values()
             settings |= checks.settings(executable, check, seed, texts)
         if dissects:
             settings |= dissect.settings()
@@ -81,10 +89,11 @@ def run(
         command = [str(source), *arguments]
         done = subprocess.run(command, executable=executable, env=environment)
         found = checks.findings(Path(folder), executable)
-        costs = dissect.dissected(Path(folder), source.resolve(), executable)
+        costs = dissect.dissected(Path(folder), source, executable)
         notes = _notes(Path(folder), executable, stopped=bool(found))
         loops = tuple(n.text for n in notes if n.kind == "loops")
-        notes = tuple(n for n in notes if n.kind != "loops")
+        found += [Finding("races", n.text) for n in notes if n.kind == "streams"]
+        notes = tuple(n for n in notes if n.kind not in ("loops", "streams"))
         return Result(done.returncode, notes, tuple(found), tuple(costs), loops)
 
 
@@ -101,21 +110,24 @@ def _notes(folder: Path, executable: Path, stopped: bool) -> tuple[Note, ...]:
     return tuple(found)
 
 
-def debugged(source: Path) -> tuple[Path, tuple[str, ...]]:
+def debugged(source: Path, options: Options = NONE) -> tuple[Path, tuple[str, ...]]:
     """A program built for a debugger, and the names of its kernels.
 
     Raises:
         CompileError, ToolchainError, UsageError: as `build.program`.
     """
-    source = sources.program_of(source.resolve())
-    names = [k for text in sources.own(source).values() for k in kernels_of(text)]
-    return build.program(source, "debug"), tuple(dict.fromkeys(names))
+    named = source.resolve()
+    source = sources.program_of(named, options)
+    required = () if source == named else (named,)
+    files = {**sources.own(source, options), **sources.own(named, options)}
+    names = [k for text in files.values() for k in kernels_of(text)]
+    return build.program(source, "debug", options, required), tuple(dict.fromkeys(names))
 
 
 _LIBRARIES = ("cublasLt", "cublas", "curand", "cufft", "cusparse", "cusolver", "cudnn")
 
 
-def libraries(source: Path) -> list[str]:
+def libraries(source: Path, options: Options = NONE) -> list[str]:
     """NVIDIA's libraries whose headers a program includes."""
-    texts = "\n".join(sources.own(source.resolve()).values())
+    texts = "\n".join(sources.own(source.resolve(), options).values())
     return [n for n in _LIBRARIES if re.search(rf"#\s*include\s*<{n}(_v2|Dn)?\.h>", texts)]

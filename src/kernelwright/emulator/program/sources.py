@@ -13,7 +13,8 @@ from . import lockstep
 from .attributes import attributes_of
 from .headers import emulates, in_project
 from .loops import Facts, looped
-from .project import folders, listed, text_if_there, text_of
+from .options import NONE, Options
+from .project import folders, listed, siblings, text_if_there, text_of
 from .rewrite import kernels_of, rewritten
 from .tokens import tokens
 from .unset import marked
@@ -31,11 +32,12 @@ _TOOLKIT = re.compile(r"NOTICE TO (?:LICENSEE|USER)|NVIDIA ownership rights")
 #: A string directly before a parameter of a macro, which C++11 reads as a suffix of the string.
 _SUFFIX = re.compile(r'("(?:\\.|[^"\\\n])*")(?=[A-Za-z_]\w*)')
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+\w+\(([^)]*)\)(?:\\\r?\n|[^\n])*", re.M)
+_NAMED_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(", re.M)
 #: Headers that are part of the emulator even where a project has its own.
 _SYSTEM = ("torch/", "ATen/", "c10/", "cuda_runtime", "cooperative_groups", "cuda_fp16", "mma.h")
 
 
-def own(source: Path) -> dict[Path, str]:
+def own(source: Path, options: Options = NONE) -> dict[Path, str]:
     """A program's own files and their text: the source first. The text of a file that is gone is
     empty."""
     found: dict[Path, str] = {}
@@ -45,16 +47,19 @@ def own(source: Path) -> dict[Path, str]:
         if path in found:
             continue
         found[path] = text_if_there(path)
-        left += [header for _, header in _includes(found[path], path, source)]
+        left += [header for _, header in _includes(found[path], path, source, options)]
     return found
 
 
-def _includes(text: str, path: Path, source: Path) -> Iterator[tuple[re.Match[str], Path]]:
+def _includes(
+    text: str, path: Path, source: Path, options: Options
+) -> Iterator[tuple[re.Match[str], Path]]:
+    searched = folders(source, options)
     for found in _INCLUDE.finditer(text):
         quoted, name = found[2] == '"', found[3].strip().replace("\\", "/")
         if name.startswith(_SYSTEM):
             continue
-        places = (path.parent, *folders(source)) if quoted else folders(source)
+        places = (path.parent, *searched) if quoted else searched
         header = next((p / name for p in places if (p / name).is_file()), None)
         if header and emulates(name) and (_LIBRARIES.match(name) or _of_the_toolkit(header)):
             continue  # a project's copy
@@ -82,12 +87,14 @@ def _defines_main(text: str) -> bool:
     return _MAIN.search(_code(text)) is not None
 
 
-def beside(source: Path) -> tuple[Path, ...]:
+def beside(source: Path, options: Options = NONE) -> tuple[Path, ...]:
     """Files that may hold functions that a program declares only: those without `main` in the
-    folder of its source, in folders that its project shares, and beside its headers; and those
-    beside the headers of these files."""
-    near = _units(source, (*folders(source), *(p.parent for p in own(source))))
-    return tuple(dict.fromkeys((*near, *_units(source, (p.parent for u in near for p in own(u))))))
+    folder of its source, in folders that its project shares, and beside its headers; those beside
+    the headers of these files; and those in other folders beside that of the source."""
+    headers = (p.parent for p in own(source, options))
+    near = _units(source, (*folders(source, options), *headers))
+    theirs = _units(source, (p.parent for u in near for p in own(u, options)))
+    return tuple(dict.fromkeys((*near, *theirs, *_units(source, siblings(source)))))
 
 
 def _units(source: Path, places: Iterable[Path]) -> list[Path]:
@@ -96,12 +103,12 @@ def _units(source: Path, places: Iterable[Path]) -> list[Path]:
     return [p for p in dict.fromkeys(files) if not _defines_main(text_if_there(p))]
 
 
-def has_main(source: Path) -> bool:
+def has_main(source: Path, options: Options = NONE) -> bool:
     """Whether a file or a header of its own defines `main`."""
-    return any(_defines_main(text) for text in own(source).values())
+    return any(_defines_main(text) for text in own(source, options).values())
 
 
-def program_of(source: Path) -> Path:
+def program_of(source: Path, options: Options = NONE) -> Path:
     """The file with `main` of the program that a file belongs to: the file itself, or the only one
     in the nearest of its project's folders that includes it or calls a function that it defines; or
     the file, if there is none.
@@ -109,12 +116,12 @@ def program_of(source: Path) -> Path:
     Raises:
         UsageError: there are several.
     """
-    if has_main(source):
+    if has_main(source, options):
         return source
     called = "|".join(_host_functions(_code(text_of(source)))) or "(?!)"
     uses = re.compile(rf'#\s*include\s*"(?:[^"]*/)?{re.escape(source.name)}"|\b(?:{called})\s*\(')
     those: list[Path] = []
-    for folder in folders(source):  # the nearest first
+    for folder in (*folders(source, options), *siblings(source)):  # the nearest first
         files = (p for p in listed(folder) if p.suffix in UNITS)
         texts = {p.resolve(): text_if_there(p) for p in files}
         those = [p for p, text in texts.items() if uses.search(text) and _defines_main(text)]
@@ -174,7 +181,12 @@ def names(files: dict[Path, str]) -> dict[Path, str]:
 
 
 def made(
-    files: dict[Path, str], source: Path, loops: bool = False, unset: bool = False
+    files: dict[Path, str],
+    source: Path,
+    options: Options = NONE,
+    *,
+    loops: bool = False,
+    unset: bool = False,
 ) -> dict[str, str]:
     """{name: text} of the rewritten files; each has a #line directive that names its original.
 
@@ -182,38 +194,40 @@ def made(
         loops: whether kernels get loops over the threads of a block, where that is equivalent.
         unset: whether variables without a value are marked for the checks.
     """
-    facts = Facts(files.values()) if loops else None
+    texts = (*files.values(), options.text())
+    facts = Facts(texts) if loops else None
     kernels: dict[str, bool] = {}
     for text in files.values():
         for name, plain in kernels_of(text).items():
             kernels[name] = kernels.get(name, True) and plain
-    attributes = attributes_of(files.values())
-    words = lockstep.words_of(files.values())
+    attributes = attributes_of(texts)
+    words = lockstep.words_of(texts)
     volatile = {n for text in files.values() for n in lockstep.declared(tokens(text), words)}
     called = names(files)
+    macros = {name for text in texts for name in _NAMED_MACRO.findall(text)}
     older = any(_REFERENCE.search(text) for text in files.values())
     older &= not any(_OWN_TEXTURE.search(text) for text in files.values())
     first = "#include <kw_texture_references.h>\n" if older else ""
+    apart = options.plain_names()
     done: dict[str, str] = {called[source]: ""}  # the first
     for path, text in files.items():
-        headers = _includes(text, path, source)
+        headers = _includes(text, path, source, options)
         by_place = {m.start(): h for m, h in headers if h in called}  # without newer files
 
         def included(found: re.Match[str], by_place: dict[int, Path] = by_place) -> str:
             if found.start() in by_place:
                 return f'{found[1]}"{called[by_place[found.start()]]}"'
-            if found[3].startswith("cub/"):
-                return f"{found[1]}<kw_cub.h>"
-            if _CORE.match(found[3]):
-                name = f"kw_{re.sub(r'[^a-z0-9]', '_', found[3])}.h"
-                done[name] = _core(found[3])
-                return f'{found[1]}"{name}"'
-            return found[0]
+            if not _CORE.match(found[3]) and not (apart and emulates(found[3])):
+                return f"{found[1]}<kw_cub.h>" if found[3].startswith("cub/") else found[0]
+            name = f"kw_{re.sub(r'[^a-z0-9]', '_', found[3])}.h"
+            header = "kw_cub.h" if found[3].startswith("cub/") else found[3]
+            done[name] = _without(apart, header)
+            return f'{found[1]}"{name}"'
 
         whole = _spaced(_INCLUDE.sub(included, text))
         whole = looped(whole, facts) if facts else marked(whole) if unset else whole
         done[called[path]] = f'{first}#line 1 "{path}"\n' + rewritten(
-            whole, kernels, attributes, volatile if words else None
+            whole, kernels, attributes, volatile if words else None, macros
         )
     return done
 
@@ -229,9 +243,11 @@ def shares(files: dict[Path, str]) -> bool:
     return any(_SHARING.search(text) for text in files.values())
 
 
-def _core(header: str) -> str:
-    """A header that includes one of the core libraries as a host compiler would."""
-    macros = ("__CUDACC__", "__NVCC__", "__CUDA_ARCH__", "__CUDACC_VER_MAJOR__")
+def _without(names: Iterable[str], header: str) -> str:
+    """A header that includes another one where these macros are not defined; one of the core
+    libraries as a host compiler would."""
+    core = ("__CUDACC__", "__NVCC__", "__CUDA_ARCH__", "__CUDACC_VER_MAJOR__")
+    macros = (*names, *(core if _CORE.match(header) else ()))
     push = "".join(f'#pragma push_macro("{m}")\n#undef {m}\n' for m in macros)
     pop = "".join(f'#pragma pop_macro("{m}")\n' for m in macros)
     policies = "#include <kw_thrust.h>\n" if header.startswith("thrust/") else ""

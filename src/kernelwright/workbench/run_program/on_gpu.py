@@ -15,26 +15,27 @@ from collections.abc import Sequence
 from functools import cache as once
 from pathlib import Path
 
-from kernelwright.emulator import compiler
+from kernelwright.emulator import compiler, program
 from kernelwright.emulator.program import bindings, build, libraries, project, sources
 from kernelwright.emulator.program.tokens import tokens
 from kernelwright.support import cache
 from kernelwright.support.errors import CompileError, ToolchainError
 from kernelwright.toolchain import tools
 
+NONE = program.Options()
 _PROGRAM = "program"
 _UNDEFINED = re.compile(r"undefined reference to [`'](?:[^'(<]*::)?(\w+)[^']*'", re.IGNORECASE)
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
 
-def run_on_gpu(source: Path, arguments: Sequence[str]) -> int:
+def run_on_gpu(source: Path, arguments: Sequence[str], options: program.Options = NONE) -> int:
     """Build a program, run it and return its exit code.
 
     Raises:
         ToolchainError: there is no GPU, or no nvcc that builds for it. CompileError: nvcc rejects
             the program. UsageError: it has no `main`.
     """
-    executable = built(source.resolve(), architecture(nvcc(), capability()))
+    executable = built(source.resolve(), architecture(nvcc(), capability()), options)
     code = subprocess.run([str(source), *arguments], executable=executable).returncode
     return code if code >= 0 else 128 - code  # ended by a signal, as a shell says it
 
@@ -103,21 +104,22 @@ def architecture(compiler_: Path, of: tuple[int, int]) -> str:
     return f"{name}a" if of[0] >= 9 else name  # a: with the instructions of this architecture alone
 
 
-def built(source: Path, arch: str) -> Path:
+def built(source: Path, arch: str, options: program.Options = NONE) -> Path:
     """The executable of a program for a GPU, built now if it is missing.
 
     Raises:
         CompileError, UsageError: as `run_on_gpu`.
     """
-    files = sources.own(source)
-    build.require_main(source)
+    files = sources.own(source, options)
+    build.require_main(source, options)
     texts = [part for path, text in files.items() for part in (str(path), build._bytes(text))]
-    units = sources.beside(source)
+    units = sources.beside(source, options)
     others = [part for p in units for part in (str(p), build._bytes(project.text_if_there(p)))]
-    entry = cache.key([*texts, *others, *map(str, _helpers()), arch, *_version(nvcc())])
+    given = (*options.command(), options.standard)
+    entry = cache.key([*texts, *others, *given, *map(str, _helpers()), arch, *_version(nvcc())])
 
     def compile_(work: Path) -> cache.Files:
-        return {_PROGRAM: _link(work, source, files, arch).read_bytes()}
+        return {_PROGRAM: _link(work, source, files, arch, options).read_bytes()}
 
     what = f"building {source.name} by nvcc for {arch}"
     path = cache.get_or_build("gpu-program", entry, what, compile_) / _PROGRAM
@@ -125,23 +127,27 @@ def built(source: Path, arch: str) -> Path:
     return path
 
 
-def _link(work: Path, source: Path, files: dict[Path, str], arch: str) -> Path:
+def _link(
+    work: Path, source: Path, files: dict[Path, str], arch: str, options: program.Options
+) -> Path:
     """Compile the source; with the files beside it that define what is missing."""
     headers = work / "headers"
     headers.mkdir()
     for header in _helpers():
         shutil.copy(header, headers)
     out = work / _PROGRAM
-    units, left = [_unit(work, source, files[source])], list(sources.beside(source))
+    units, left = [_unit(work, source, files[source])], list(sources.beside(source, options))
     while True:
-        folders = (source.parent, *project.folders(source), headers)
-        options = ["-O2", "-std=c++17", f"-arch={arch}", "-w", *(f"-I{p}" for p in folders)]
+        folders = (source.parent, *project.folders(source, options), headers)
+        standard = f"-std={(options.standard or 'c++17').replace('gnu', 'c')}"
+        its = ["-O2", standard, f"-arch={arch}", "-w", *(f"-I{p}" for p in folders)]
+        its += [f"-D{name}={value}" for name, value in options.defines]
         if len(units) > 1:
-            options.append("-rdc=true")  # kernels and device variables of several files
+            its.append("-rdc=true")  # kernels and device variables of several files
         if build._uses_openmp(files):
-            options.append("-Xcompiler=-fopenmp")
-        linked = [f"-l{name}" for name in libraries(source)]
-        command = [str(nvcc()), *options, *map(str, units), "-o", str(out), *linked]
+            its.append("-Xcompiler=-fopenmp")
+        linked = [f"-l{name}" for name in libraries(source, options)]
+        command = [str(nvcc()), *its, *map(str, units), "-o", str(out), *linked]
         done = subprocess.run(command, cwd=work, capture_output=True, text=True)
         if not done.returncode:
             return out

@@ -11,16 +11,23 @@ from pathlib import Path
 
 from kernelwright import emulator
 from kernelwright.emulator import program
+from kernelwright.emulator.checks import checks_of
 from kernelwright.support.errors import ToolchainError
-from kernelwright.workbench.sanitize import report
 
+NONE = program.Options()
 GDB_COMMANDS = Path(emulator.__file__).with_name("gdb_commands.py")
 #: GPU models that can be emulated; host/device.cpp has their properties.
 MODELS = ("h200", "h100", "a100", "rtx4090", "t4")
 
 
 def emulated(
-    source: Path, arguments: Sequence[str], gpu: str, check: Sequence[str], seed: int
+    source: Path,
+    arguments: Sequence[str],
+    gpu: str,
+    check: Sequence[str],
+    seed: int,
+    options: program.Options = NONE,
+    limit: float = 0,
 ) -> program.Result:
     """Run a program in the emulator, with the given checks.
 
@@ -29,26 +36,36 @@ def emulated(
             GPU.
     """
     known(gpu)
-    checks = report.checks_of(check) if check else ()
-    return program.run(source, arguments, gpu=gpu, check=checks, seed=seed)
+    checks = checks_of(check) if check else ()
+    return program.run(
+        source, arguments, gpu=gpu, check=checks, seed=seed, options=options, limit=limit
+    )
 
 
-def dissect(source: Path, arguments: Sequence[str], gpu: str) -> program.Result:
+def dissect(
+    source: Path, arguments: Sequence[str], gpu: str, options: program.Options = NONE
+) -> program.Result:
     """Run a program and count the costs of the first launch of each kernel.
 
     Raises:
         CompileError, ToolchainError, UsageError, ValueError: see `emulated`.
     """
     known(gpu)
-    return program.run(source, arguments, gpu=gpu, dissects=True)
+    return program.run(source, arguments, gpu=gpu, dissects=True, options=options)
 
 
-def debug(source: Path, arguments: Sequence[str], gpu: str, options: Sequence[str] = ()) -> None:
+def debug(
+    source: Path,
+    arguments: Sequence[str],
+    gpu: str,
+    gdb: Sequence[str] = (),
+    options: program.Options = NONE,
+) -> None:
     """Replace this process by gdb, stopped at the start of each kernel's first launch, in its first
     thread.
 
     Args:
-        options: further options for gdb, placed first ("-batch").
+        gdb: further options for gdb, placed first ("-batch").
 
     Raises:
         ToolchainError: gdb or a compiler is missing. For others see `emulated`.
@@ -56,7 +73,7 @@ def debug(source: Path, arguments: Sequence[str], gpu: str, options: Sequence[st
     known(gpu)
     if not shutil.which("gdb"):
         raise ToolchainError("--debug needs gdb, which is not installed")
-    executable, kernels = program.debugged(source)
+    executable, kernels = program.debugged(source, options)
     folder = Path(tempfile.mkdtemp(prefix="kernelwright-"))
     for name, value in (("gpu", gpu), ("workers", "1"), ("patience", "0")):
         (folder / name).write_text(value)
@@ -72,7 +89,7 @@ def debug(source: Path, arguments: Sequence[str], gpu: str, options: Sequence[st
     ]
     quiet = ("-q", "-iex", "set auto-load python-scripts off")
     own = [str(executable), *arguments]
-    command = ["gdb", *quiet, *options, *(w for s in setup for w in ("-ex", s)), "--args", *own]
+    command = ["gdb", *quiet, *gdb, *(w for s in setup for w in ("-ex", s)), "--args", *own]
     sys.stdout.flush()
     os.execvpe("gdb", command, {**os.environ, "KERNELWRIGHT_RUN": str(folder)})
 

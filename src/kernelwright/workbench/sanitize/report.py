@@ -26,7 +26,7 @@ from kernelwright.dispatch import (
     specs_of,
     unsupported,
 )
-from kernelwright.emulator.checks import CHECKS, Finding, Watch
+from kernelwright.emulator.checks import Finding, Watch
 from kernelwright.support.errors import GOOD, INCONCLUSIVE, WRONG, ToolchainError
 from kernelwright.toolchain import cpu_executor, redzones
 from kernelwright.workbench.records.records import Record
@@ -60,19 +60,6 @@ class Checked:
 
     def records(self, machine: str, run: str) -> list[Record]:
         return [r.record(machine, run) for r in self.rows if r.calls or r.findings]
-
-
-def checks_of(names: Iterable[str]) -> tuple[str, ...]:
-    """The checks selected by the option's values: "races", "races,init", "all".
-
-    Raises:
-        ValueError: an unknown check; the message lists the known ones.
-    """
-    wanted = [w for name in names for w in name.split(",")]
-    for w in wanted:
-        if w not in CHECKS and w != "all":
-            raise ValueError(f"--check {w}: choose from {', '.join(CHECKS)} and all")
-    return tuple(c for c in CHECKS if c in wanted or "all" in wanted)
 
 
 def seeds_of(seed: int | None, checks: Sequence[str]) -> tuple[int, ...]:

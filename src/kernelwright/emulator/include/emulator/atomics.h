@@ -4,6 +4,9 @@
 namespace kw::emulator {
 
 template <int BYTES> struct Word;
+template <> struct Word<1> {
+  using type = std::uint8_t;
+};
 template <> struct Word<2> {
   using type = std::uint16_t;
 };

@@ -62,31 +62,29 @@ inline double __fma_rn(double a, double b, double c) { return ::fma(a, b, c); }
 inline double __drcp_rn(double x) { return 1 / x; }
 inline double __dsqrt_rn(double x) { return ::sqrt(x); }
 
-// Conversion to an integer: NaN becomes 0, other values are clamped to the range.
+// Conversion to an integer: values are clamped to the range. NaN becomes 0; where 64 bits are read
+// or written, the highest bit alone (PTX ISA, cvt).
 namespace kw::emulator {
-template <typename I> inline I saturating(double x) {
+template <typename I, typename F> inline I saturating(F x) {
   constexpr double low = std::is_signed_v<I> ? -double(1ull << (sizeof(I) * 8 - 1)) : 0.0;
   constexpr double high = double(1ull << (sizeof(I) * 8 - 1)) * (std::is_signed_v<I> ? 1 : 2);
   constexpr I top = static_cast<I>(~I(0)) > 0 ? static_cast<I>(~I(0))
                                               : static_cast<I>(~(1ull << (sizeof(I) * 8 - 1)));
-  if (x != x) return 0;
+  constexpr bool wide = sizeof(F) == 8 || sizeof(I) == 8;
+  if (x != x) return wide ? static_cast<I>(1ull << (sizeof(I) * 8 - 1)) : 0;
   return x < low ? static_cast<I>(low) : x >= high ? top : static_cast<I>(x);
 }
 }  // namespace kw::emulator
-#define KW_TO(name, I)                                                                             \
-  inline I __float2##name##_rn(float x) { return kw::emulator::saturating<I>(::rint(double(x))); } \
-  inline I __float2##name##_rz(float x) {                                                          \
-    return kw::emulator::saturating<I>(::trunc(double(x)));                                        \
-  }                                                                                                \
-  inline I __float2##name##_ru(float x) { return kw::emulator::saturating<I>(::ceil(double(x))); } \
-  inline I __float2##name##_rd(float x) {                                                          \
-    return kw::emulator::saturating<I>(::floor(double(x)));                                        \
-  }                                                                                                \
-  inline I __double2##name##_rn(double x) { return kw::emulator::saturating<I>(::rint(x)); }       \
-  inline I __double2##name##_rz(double x) { return kw::emulator::saturating<I>(::trunc(x)); }      \
-  inline I __double2##name##_ru(double x) { return kw::emulator::saturating<I>(::ceil(x)); }       \
-  inline I __double2##name##_rd(double x) { return kw::emulator::saturating<I>(::floor(x)); }      \
-  inline float __##name##2float_rn(I x) { return static_cast<float>(x); }                          \
+#define KW_TO(name, I)                                                                        \
+  inline I __float2##name##_rn(float x) { return kw::emulator::saturating<I>(::rintf(x)); }   \
+  inline I __float2##name##_rz(float x) { return kw::emulator::saturating<I>(::truncf(x)); }  \
+  inline I __float2##name##_ru(float x) { return kw::emulator::saturating<I>(::ceilf(x)); }   \
+  inline I __float2##name##_rd(float x) { return kw::emulator::saturating<I>(::floorf(x)); }  \
+  inline I __double2##name##_rn(double x) { return kw::emulator::saturating<I>(::rint(x)); }  \
+  inline I __double2##name##_rz(double x) { return kw::emulator::saturating<I>(::trunc(x)); } \
+  inline I __double2##name##_ru(double x) { return kw::emulator::saturating<I>(::ceil(x)); }  \
+  inline I __double2##name##_rd(double x) { return kw::emulator::saturating<I>(::floor(x)); } \
+  inline float __##name##2float_rn(I x) { return static_cast<float>(x); }                     \
   inline double __##name##2double_rn(I x) { return static_cast<double>(x); }
 KW_TO(int, int)
 KW_TO(uint, unsigned)

@@ -67,10 +67,43 @@ inline double fused(double a, double b, double c) {
   return __builtin_bit_cast(double, bits);
 }
 
+// An integer of 64 bits as double, rounded to odd, so that a second rounding gives the same as a
+// single one.
+inline double to_odd(unsigned long long x) {
+  if (x >> 53 == 0) return double(x);
+  const int below = 11 - __builtin_clzll(x);
+  const unsigned long long kept = x >> below | ((x & ((1ull << below) - 1)) != 0);
+  return double(kept) * double(1ull << below);
+}
+inline double to_odd(long long x) {
+  return x < 0 ? -to_odd(-static_cast<unsigned long long>(x)) : to_odd((unsigned long long)x);
+}
+inline double exact(int x) { return x; }
+inline double exact(unsigned x) { return x; }
+inline double exact(long long x) { return to_odd(x); }
+inline double exact(unsigned long long x) { return to_odd(x); }
+
+// An exact number as T, of 16 bits: `direction` is -1 down, 0 toward zero, 1 up.
+template <typename T> inline T toward(double x, int direction) {
+  T made(x);
+  const double value = float(made);
+  if (x != x || value == x) return made;
+  const bool outward = direction && (direction > 0) == (x > 0);
+  if (__builtin_fabs(value) < __builtin_fabs(x) && outward) ++made.bits;
+  if (__builtin_fabs(value) > __builtin_fabs(x) && !outward) --made.bits;
+  return made;
+}
+
 }  // namespace kw::emulator
 
 // A type T of 16 bits, with the conversions `KIND`_bits and `KIND`_value, and T2, a pair of T.
 #define KW_SIXTEEN_BITS(T, T2, KIND)                                                              \
+  struct T##_raw {                                                                                \
+    unsigned short x;                                                                             \
+  };                                                                                              \
+  struct alignas(4) T2##_raw {                                                                    \
+    unsigned short x, y;                                                                          \
+  };                                                                                              \
   struct T {                                                                                      \
     unsigned short bits;                                                                          \
     T() = default;                                                                                \
@@ -80,10 +113,12 @@ inline double fused(double a, double b, double c) {
     T(unsigned x) : bits(kw::emulator::KIND##_bits(double(x))) {}                                 \
     T(short x) : T(int(x)) {}                                                                     \
     T(unsigned short x) : T(unsigned(x)) {}                                                       \
-    T(long x) : bits(kw::emulator::KIND##_bits(double(x))) {}                                     \
-    T(unsigned long x) : bits(kw::emulator::KIND##_bits(double(x))) {}                            \
-    T(long long x) : bits(kw::emulator::KIND##_bits(double(x))) {}                                \
-    T(unsigned long long x) : bits(kw::emulator::KIND##_bits(double(x))) {}                       \
+    T(long x) : T((long long)x) {}                                                                \
+    T(unsigned long x) : T((unsigned long long)x) {}                                              \
+    T(long long x) : bits(kw::emulator::KIND##_bits(kw::emulator::to_odd(x))) {}                  \
+    T(unsigned long long x) : bits(kw::emulator::KIND##_bits(kw::emulator::to_odd(x))) {}         \
+    T(T##_raw raw) : bits(raw.x) {}                                                               \
+    operator T##_raw() const { return {bits}; }                                                   \
     operator float() const { return kw::emulator::KIND##_value(bits); }                           \
     explicit operator bool() const { return (bits & 0x7fff) != 0; }                               \
   };                                                                                              \
@@ -91,6 +126,8 @@ inline double fused(double a, double b, double c) {
     T x, y;                                                                                       \
     T2() = default;                                                                               \
     T2(T x, T y) : x(x), y(y) {}                                                                  \
+    T2(T2##_raw raw) : x(T##_raw{raw.x}), y(T##_raw{raw.y}) {}                                    \
+    operator T2##_raw() const { return {x.bits, y.bits}; }                                        \
   };                                                                                              \
   KW_BINARY(T, T2, __hadd, +, a + b)                                                              \
   KW_BINARY(T, T2, __hsub, -, a - b)                                                              \
@@ -122,7 +159,31 @@ inline double fused(double a, double b, double c) {
   inline T2 __hfma2_relu(T2 a, T2 b, T2 c) {                                                      \
     return {__hfma_relu(a.x, b.x, c.x), __hfma_relu(a.y, b.y, c.y)};                              \
   }                                                                                               \
+  inline T __hfma_sat(T a, T b, T c) { return T(__saturatef(__hfma(a, b, c))); }                  \
+  inline T2 __hfma2_sat(T2 a, T2 b, T2 c) {                                                       \
+    return {__hfma_sat(a.x, b.x, c.x), __hfma_sat(a.y, b.y, c.y)};                                \
+  }                                                                                               \
+  /* a * b + c of complex numbers, whose imaginary part is y */                                   \
+  inline T2 __hcmadd(T2 a, T2 b, T2 c) {                                                          \
+    const T2 part = __hfma2(T2(a.x, a.x), b, c);                                                  \
+    return {__hfma(-a.y, b.y, part.x), __hfma(a.y, b.x, part.y)};                                 \
+  }                                                                                               \
+  inline T &operator++(T &a) { return a += T(1.0f); }                                             \
+  inline T &operator--(T &a) { return a -= T(1.0f); }                                             \
+  inline T operator++(T &a, int) {                                                                \
+    const T old = a;                                                                              \
+    ++a;                                                                                          \
+    return old;                                                                                   \
+  }                                                                                               \
+  inline T operator--(T &a, int) {                                                                \
+    const T old = a;                                                                              \
+    --a;                                                                                          \
+    return old;                                                                                   \
+  }                                                                                               \
   inline bool __hisnan(T a) { return float(a) != float(a); }                                      \
+  inline T2 __hisnan2(T2 a) {                                                                     \
+    return {T(__hisnan(a.x) ? 1.0f : 0.0f), T(__hisnan(a.y) ? 1.0f : 0.0f)};                      \
+  }                                                                                               \
   inline int __hisinf(T a) { return __builtin_isinf(float(a)) ? (a.bits >> 15 ? -1 : 1) : 0; }    \
   KW_EXTREME(T, T2, __hmin, <)                                                                    \
   KW_EXTREME(T, T2, __hmax, >)                                                                    \
@@ -141,6 +202,8 @@ inline double fused(double a, double b, double c) {
   KW_FUNCTION(T, T2, sin, ::sin(x))                                                               \
   KW_FUNCTION(T, T2, cos, ::cos(x))                                                               \
   KW_FUNCTION(T, T2, tanh, ::tanh(x))                                                             \
+  inline T htanh_approx(T a) { return htanh(a); }                                                 \
+  inline T2 h2tanh_approx(T2 a) { return h2tanh(a); }                                             \
   KW_FUNCTION(T, T2, sqrt, ::sqrt(x))                                                             \
   KW_FUNCTION(T, T2, rsqrt, 1 / ::sqrt(x))                                                        \
   KW_FUNCTION(T, T2, rcp, 1 / x)                                                                  \
@@ -191,9 +254,19 @@ inline double fused(double a, double b, double c) {
     return {T(__h##name(a.x, b.x) ? 1.0f : 0.0f), T(__h##name(a.y, b.y) ? 1.0f : 0.0f)};           \
   }                                                                                                \
   inline bool __hb##name##2(T2 a, T2 b) { return __h##name(a.x, b.x) && __h##name(a.y, b.y); }     \
+  inline T2 __h##name##u2(T2 a, T2 b) {                                                            \
+    return {T(__h##name##u(a.x, b.x) ? 1.0f : 0.0f), T(__h##name##u(a.y, b.y) ? 1.0f : 0.0f)};     \
+  }                                                                                                \
+  inline bool __hb##name##u2(T2 a, T2 b) {                                                         \
+    return __h##name##u(a.x, b.x) && __h##name##u(a.y, b.y);                                       \
+  }                                                                                                \
   inline unsigned __h##name##2_mask(T2 a, T2 b) {                                                  \
     return (__h##name(a.x, b.x) ? 0xffffu : 0u) | (__h##name(a.y, b.y) ? 0xffff0000u : 0u);        \
-  }
+  }                                                                                                \
+  inline unsigned __h##name##u2_mask(T2 a, T2 b) {                                                 \
+    return (__h##name##u(a.x, b.x) ? 0xffffu : 0u) | (__h##name##u(a.y, b.y) ? 0xffff0000u : 0u);  \
+  }                                                                                                \
+  inline bool operator op(T2 a, T2 b) { return a.x op b.x && a.y op b.y; }
 #define KW_FUNCTION(T, T2, name, ...) \
   inline T h##name(T value) {         \
     const double x = float(value);    \
@@ -227,10 +300,24 @@ inline double fused(double a, double b, double c) {
   KW_INTEGERS(T, name, int, int)                                                           \
   KW_INTEGERS(T, name, uint, unsigned)                                                     \
   KW_INTEGERS(T, name, ll, long long)                                                      \
-  KW_INTEGERS(T, name, ull, unsigned long long)
-#define KW_INTEGERS(T, name, kind, I)                                     \
-  inline T __##kind##2##name##_rn(I x) { return T(x); }                   \
-  inline I __##name##2##kind##_rn(T x) { return __float2##kind##_rn(x); } \
-  inline I __##name##2##kind##_rz(T x) { return __float2##kind##_rz(x); } \
-  inline I __##name##2##kind##_ru(T x) { return __float2##kind##_ru(x); } \
-  inline I __##name##2##kind##_rd(T x) { return __float2##kind##_rd(x); }
+  KW_INTEGERS(T, name, ull, unsigned long long)                                            \
+  KW_INTEGERS(T, name, short, short)                                                       \
+  KW_INTEGERS(T, name, ushort, unsigned short)                                             \
+  KW_DIRECTED(T, __float2##name, float, x)                                                 \
+  inline signed char __##name##2char_rz(T x) {                                             \
+    return kw::emulator::saturating<signed char>(::truncf(x));                             \
+  }                                                                                        \
+  inline unsigned char __##name##2uchar_rz(T x) {                                          \
+    return kw::emulator::saturating<unsigned char>(::truncf(x));                           \
+  }
+#define KW_INTEGERS(T, name, kind, I)                                                       \
+  inline T __##kind##2##name##_rn(I x) { return T(x); }                                     \
+  KW_DIRECTED(T, __##kind##2##name, I, kw::emulator::exact(x))                              \
+  inline I __##name##2##kind##_rn(T x) { return kw::emulator::saturating<I>(::rintf(x)); }  \
+  inline I __##name##2##kind##_rz(T x) { return kw::emulator::saturating<I>(::truncf(x)); } \
+  inline I __##name##2##kind##_ru(T x) { return kw::emulator::saturating<I>(::ceilf(x)); }  \
+  inline I __##name##2##kind##_rd(T x) { return kw::emulator::saturating<I>(::floorf(x)); }
+#define KW_DIRECTED(T, name, A, ...)                                          \
+  inline T name##_rz(A x) { return kw::emulator::toward<T>(__VA_ARGS__, 0); } \
+  inline T name##_ru(A x) { return kw::emulator::toward<T>(__VA_ARGS__, 1); } \
+  inline T name##_rd(A x) { return kw::emulator::toward<T>(__VA_ARGS__, -1); }

@@ -1,6 +1,9 @@
 // Stands for NVIDIA's header of the same name: the functions by which programs check results, and
 // a few more, as plain CPU code (host/blas.cpp).
 #pragma once
+// By which programs know that the header is included.
+#define CUBLAS_API_H_
+#define CUBLAS_V2_H_
 #include <cuComplex.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -1,6 +1,8 @@
 // Replaces NVIDIA's header of the same name: discrete Fourier transforms on the CPU, computed in
 // double precision.
 #pragma once
+// By which programs know that the header is included.
+#define _CUFFT_H_
 #include <cuComplex.h>
 #include <library_types.h>
 
@@ -19,10 +21,17 @@ typedef enum {
   CUFFT_SETUP_FAILED = 7,
   CUFFT_INVALID_SIZE = 8,
   CUFFT_UNALIGNED_DATA = 9,
+  CUFFT_INCOMPLETE_PARAMETER_LIST = 10,
   CUFFT_INVALID_DEVICE = 11,
+  CUFFT_PARSE_ERROR = 12,
   CUFFT_NO_WORKSPACE = 13,
   CUFFT_NOT_IMPLEMENTED = 14,
-  CUFFT_NOT_SUPPORTED = 16
+  CUFFT_LICENSE_ERROR = 15,
+  CUFFT_NOT_SUPPORTED = 16,
+  CUFFT_MISSING_DEPENDENCY = 17,
+  CUFFT_NVRTC_FAILURE = 18,
+  CUFFT_NVJITLINK_FAILURE = 19,
+  CUFFT_NVSHMEM_FAILURE = 20
 } cufftResult;
 typedef cufftResult cufftResult_t;
 typedef enum {

@@ -1,5 +1,7 @@
 // Replaces NVIDIA's header of the same name: generators on the CPU; their numbers are not cuRAND's.
 #pragma once
+// By which programs know that the header is included.
+#define CURAND_H_
 #include <random>
 
 typedef enum {

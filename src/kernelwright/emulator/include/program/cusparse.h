@@ -1,6 +1,8 @@
 // Stands for NVIDIA's header of the same name: matrices by rows, by columns and by coordinates,
 // their products with vectors and matrices, and conversions, as plain CPU code (host/sparse.cpp).
 #pragma once
+// By which programs know that the header is included.
+#define CUSPARSEAPI
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <library_types.h>

@@ -5,11 +5,13 @@
 #include <chrono>
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <vector>
 
 #include "cub_parts/operators.h"
 #include "cub_parts/iterators.h"
+#include "cub_parts/utilities.h"
 #include "cub_parts/warp.h"
 #include "cub_parts/block.h"
 #include "cub_parts/exchange.h"

@@ -3,6 +3,7 @@
 #pragma once
 #include <chrono>
 #include <thrust/execution_policy.h>
+#include <thrust/host_vector.h>
 #include <thrust/random.h>
 #include <thrust/system/cpp/memory.h>
 #include <thrust/system/cpp/vector.h>
@@ -34,11 +35,7 @@ using thrust::random::normal_distribution;
 namespace system {
 namespace cuda {
 using namespace thrust::system::cpp;
-struct KwPar : thrust::system::cpp::detail::par_t {
-  const thrust::system::cpp::detail::par_t &on(cudaStream_t) const { return *this; }
-};
-inline constexpr KwPar par;
-inline constexpr KwPar par_nosync;
+inline constexpr thrust::system::cpp::detail::par_t par, par_nosync;
 }  // namespace cuda
 }  // namespace system
 namespace cuda {

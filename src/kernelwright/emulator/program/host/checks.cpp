@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "host.h"
+#include "streams.h"
 
 namespace kw::program {
 namespace {
@@ -29,6 +29,8 @@ struct Functions {
   const char *(*findings)(std::size_t *);
 } checks;
 
+constexpr unsigned kRaces = 1;  // as in checks/state.h
+
 // What findings say of a launch.
 struct Call {
   std::string kernel;
@@ -40,6 +42,13 @@ std::vector<Allocation> known;
 std::vector<std::pair<const void *, size_t>> written;
 std::vector<Region> variables, globals;
 std::size_t told = 0, finding_bytes = 0;
+emulator::Observer watching;  // that of the checks, which also sees the order of streams
+const emulator::Observer *inner = nullptr;
+
+void access(emulator::Thread &t, const void *p, unsigned bytes, unsigned kind, const void *where) {
+  streams_see(p, bytes, kind, where);
+  inner->access(t, p, bytes, kind, where);
+}
 
 void remember(const void *p, size_t bytes) { written.emplace_back(p, bytes); }
 
@@ -64,6 +73,7 @@ bool before(const Job &job, const emulator::Launch &launch) {
   checks.launch(regions.data(), regions.size(), variables.data(), variables.size());
   for (const auto &[p, bytes] : written) checks.wrote(p, bytes);
   written.clear();
+  if (watches_streams()) streams_see(job);
   return true;
 }
 
@@ -125,7 +135,13 @@ void check_launches(const std::string &library, unsigned wanted) {
   }
   checks.begin(wanted, 0xff);
   tell_writes(remember);
-  observe(checks.observer(), before, after);
+  inner = checks.observer();
+  watching = *inner;
+  if (wanted & kRaces) {
+    watching.access = access;
+    watch_streams();
+  }
+  observe(&watching, before, after);
 }
 
 }  // namespace kw::program

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "host.h"
+#include "streams.h"
 
 namespace kw::program {
 namespace {
@@ -61,7 +61,10 @@ std::map<const void *, size_t> &dynamic_limits() {
 }
 void from_host(const char *function, const void *where) {
   if (kw_current)
-    kw_fail_at(where, "%s is called in a kernel: dynamic parallelism is not emulated", function);
+    kw_fail_at(where,
+               "%s is called in a kernel: only launches, streams and cudaGetLastError are emulated "
+               "there",
+               function);
 }
 
 }  // namespace kw::program
@@ -154,11 +157,13 @@ cudaError_t cudaGetDeviceFlags(unsigned *flags) {
 }
 cudaError_t cudaDeviceReset() {
   from_host(__func__);
+  host_waits_for_all();
   synchronized();
   return give(poisoned());
 }
 cudaError_t cudaDeviceSynchronize() {
   from_host(__func__);
+  host_waits_for_all();
   synchronized();
   return give(poisoned());
 }
@@ -296,6 +301,14 @@ constexpr Error kErrors[] = {
     KW_ERROR(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"),
     KW_ERROR(cudaErrorStreamCaptureInvalidated,
              "operation failed due to a previous error during capture"),
+    KW_ERROR(cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work"),
+    KW_ERROR(cudaErrorStreamCaptureImplicit,
+             "operation would make the legacy stream depend on a capturing blocking stream"),
+    KW_ERROR(cudaErrorIllegalState, "the operation cannot be performed in the present state"),
+    KW_ERROR(cudaErrorGraphExecUpdateFailure,
+             "the graph update was not performed because it included changes which violated "
+             "constraints specific to instantiated graph update"),
+    KW_ERROR(cudaErrorOperatingSystem, "OS call failed or operation not supported on this OS"),
     KW_ERROR(cudaSuccess, "no error"),
     KW_ERROR(cudaErrorInvalidValue, "invalid argument"),
     KW_ERROR(cudaErrorMemoryAllocation, "out of memory"),

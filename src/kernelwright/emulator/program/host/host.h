@@ -93,6 +93,8 @@ class OpenedPart {
 // Of a new allocation.
 void keep_apart(const Allocation &);
 bool kept_apart();
+// Whether all that touches device memory is known: kernels and copies, not libraries.
+bool kept_apart_from_libraries();
 // Whether an address is that of a variable of the program, of the host or of the device.
 bool in_program(const void *);
 // From now on, the host cannot touch device memory; `inside`: an address of the program's code.
@@ -120,8 +122,13 @@ void observe(const emulator::Observer *, bool (*before)(const Job &, const emula
              void (*after)());
 
 void run(const Job &);
-// Runs now, or when the graph that is being recorded is launched.
+// Held during what an observer sees, which is not made for several threads of the host.
+std::recursive_mutex &observed();
+// Runs now, or when the graph that is being recorded is launched. `describe` says what the graph's
+// node is.
 cudaError_t in_stream(cudaStream_t, std::function<cudaError_t()>);
+cudaError_t in_stream(cudaStream_t, cudaGraphNodeType, std::function<cudaError_t()>,
+                      const std::function<void(CUgraphNode_st &)> &describe);
 
 }  // namespace kw::program
 #pragma GCC visibility pop

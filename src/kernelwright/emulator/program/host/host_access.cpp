@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kMost = size_t(64) << 20;  // bytes of an allocation that changes its protection
 
 std::recursive_mutex lock;
+bool libraries = false;   // functions of libraries touch device memory
 bool apart = false;       // the host is kept out of device memory
 unsigned open_count = 0;  // of `Opened` for all memory
 const void *program = nullptr;
@@ -104,6 +105,7 @@ void keep_apart(const Allocation &a) {
   if (apart && !open_count && device_only(a)) protect(a, PROT_NONE);
 }
 bool kept_apart() { return apart; }
+bool kept_apart_from_libraries() { return !libraries; }
 bool in_program(const void *p) {
   const auto at = reinterpret_cast<std::uintptr_t>(p);
   return at >= image[0] && at < image[1];
@@ -171,5 +173,6 @@ void managed_after() {
 
 extern "C" __attribute__((visibility("default"))) void kw_program_shares() {
   kw::program::apart = false;
+  kw::program::libraries = true;
   kw::program::read_back();
 }

@@ -1,21 +1,22 @@
-// Launches, streams, events and graphs. Work in a stream is done immediately, which is an order
-// that all streams and events allow.
+// Launches. Work in a stream is done immediately, which is an order that all streams and events
+// allow.
 #include <dlfcn.h>
 #include <sched.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <thread>
 
 #include "graphs.h"
 #include "repeats.h"
+#include "streams.h"
 
 using namespace kw::program;
-
-struct CUevent_st {
-  double at = -1;  // seconds
-};
 
 namespace kw::program {
 
@@ -105,6 +106,74 @@ void note_loops(const char *kernel) {
   noted[kernel] = true;
 }
 
+std::string duration(double seconds) {
+  char text[32];
+  snprintf(text, sizeof text,
+           seconds < 120    ? "%.0f s"
+           : seconds < 7200 ? "%.0f min"
+                            : "%.1f h",
+           seconds < 120    ? seconds
+           : seconds < 7200 ? seconds / 60
+                            : seconds / 3600);
+  return text;
+}
+
+// Says of a launch that is much work for a CPU, while it runs, how long it will take, and what
+// decides this; and ends the program if that is longer than the limit of the run.
+class Forecast {
+ public:
+  Forecast(const Job &job, const emulator::Launch &launch)
+      : job_(job), blocks_(1ull * launch.grid.x * launch.grid.y * launch.grid.z) {}
+  // The launch has ended.
+  void end() {
+    std::lock_guard<std::mutex> hold(lock_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+  void wait() {
+    const double start = seconds();
+    std::unique_lock<std::mutex> hold(lock_);
+    for (double pause = kFirst; !ended_; pause *= 2) {
+      changed_.wait_for(hold, std::chrono::duration<double>(pause), [this] { return ended_; });
+      const auto begun = static_cast<double>(kw_blocks_begun() - before_);
+      const double run = seconds() - start;
+      if (!ended_ && begun > 0) tell(run, begun / static_cast<double>(blocks_));
+    }
+  }
+
+ private:
+  static constexpr double kFirst = 3;        // seconds until the first forecast
+  static constexpr double kWorthwhile = 30;  // seconds that are said
+  void tell(double run, double part) const {
+    static const double limit = std::stod(setting("limit", "0"));
+    static std::atomic<bool> said{false};
+    const double whole = run / part;
+    const bool over = limit > 0 && whole > limit;
+    if (!over && (whole < kWorthwhile || said.exchange(true))) return;
+    char share[16];
+    snprintf(share, sizeof share, "%.2g%%", 100 * part);
+    std::string text = job_.name + (": after " + duration(run)) + ", " + share + " of " +
+                       std::to_string(blocks_) + " blocks have begun: the launch will take about " +
+                       duration(whole) + " on this CPU";
+    if (const std::string names = setting("sizes", ""); !names.empty())
+      text += "; smaller values of " + names + " make it shorter";
+    if (!over) {
+      fprintf(stderr, "kernelwright: %s\n", text.c_str());
+      return;
+    }
+    const Config &c = job_.config;
+    note("failed", line_of(c.file, c.line, c.where) + ": " + text + ", longer than --limit");
+    fflush(nullptr);
+    _exit(1);
+  }
+
+  const Job &job_;
+  const unsigned long long blocks_, before_ = kw_blocks_begun();
+  std::mutex lock_;
+  std::condition_variable changed_;
+  bool ended_ = false;
+};
+
 // Returns whether it ended well.
 bool execute(const Job &job, emulator::Launch &launch) {
   Runtime &r = runtime();
@@ -113,9 +182,13 @@ bool execute(const Job &job, emulator::Launch &launch) {
   std::string wrong;
   // the host's thread keeps its own thread-local variables
   const unsigned long long before = kw_blocks_in_loops();
-  std::thread([&] {
+  Forecast forecast(job, launch);
+  std::thread kernel([&] {
     if (const char *message = kw_launch(&launch)) wrong = message;
-  }).join();
+    forecast.end();
+  });
+  forecast.wait();
+  kernel.join();
   if (kw_blocks_in_loops() != before) note_loops(job.name);
   if (r.after) r.after();
   if (wrong.empty()) return true;
@@ -124,6 +197,34 @@ bool execute(const Job &job, emulator::Launch &launch) {
   return false;
 }
 
+}  // namespace
+
+std::recursive_mutex &observed() {
+  static auto *const one = new std::recursive_mutex;
+  return *one;
+}
+
+namespace {
+// Launches by a kernel that is running. Its threads cannot wait for them: they run when all of its
+// blocks have ended, and the host waits for both.
+std::mutex children_lock;
+std::vector<Job> children;
+
+void launch_from_kernel(Job job) {
+  std::lock_guard<std::mutex> hold(children_lock);
+  children.push_back(std::move(job));
+  never_repeat();
+}
+void run_children() {
+  std::vector<Job> all;
+  {
+    std::lock_guard<std::mutex> hold(children_lock);
+    all.swap(children);
+  }
+  std::stable_partition(all.begin(), all.end(),
+                        [](const Job &job) { return job.config.stream != tail_launch(); });
+  for (const Job &job : all) run(job);
+}
 }  // namespace
 
 void run(const Job &job) {
@@ -139,6 +240,8 @@ void run(const Job &job) {
   }
   const Opened opened;
   Runtime &r = runtime();
+  std::unique_lock<std::recursive_mutex> alone(observed(), std::defer_lock);
+  if (r.observer) alone.lock();
   emulator::Launch launch = {};
   launch.entry = job.entry;
   launch.arguments = static_cast<void *const *>(job.closure.get());
@@ -159,6 +262,7 @@ void run(const Job &job) {
   else
     repeatable(job, act);
   managed_after();
+  run_children();
 }
 
 void observe(const emulator::Observer *observer,
@@ -169,22 +273,14 @@ void observe(const emulator::Observer *observer,
 }
 
 void submit(Job job) {
-  from_host("a launch");
+  if (kw_current) return launch_from_kernel(std::move(job));
   auto kept = std::make_shared<Job>(std::move(job));
-  in_stream(kept->config.stream, [kept] {
+  const auto act = [kept] {
     run(*kept);
     return poisoned();
-  });
-}
-
-cudaError_t in_stream(cudaStream_t s, std::function<cudaError_t()> act) {
-  const auto value = reinterpret_cast<std::uintptr_t>(s);
-  if (value > 2 && s->recording) {
-    auto *node = new CUgraphNode_st{std::move(act), cudaGraphNodeTypeKernel, {}, {}};
-    s->recording->nodes.push_back(node);
-    return give(cudaSuccess);
-  }
-  return act();
+  };
+  in_stream(kept->config.stream, cudaGraphNodeTypeKernel, act,
+            [&](CUgraphNode_st &node) { describe(node, *kept); });
 }
 
 Config config_of(const cudaLaunchConfig_t &c) {
@@ -257,100 +353,12 @@ cudaError_t cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, dim3 bloc
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data) {
   API;
-  return in_stream(stream, [=] {
-    function(data);
+  const cudaHostNodeParams host = {function, data};
+  const auto act = [host] {
+    host.fn(host.userData);
     return give(cudaSuccess);
-  });
-}
-
-// ---- streams
-
-cudaError_t cudaStreamCreate(cudaStream_t *stream) {
-  API;
-  *stream = new CUstream_st;
-  return give(cudaSuccess);
-}
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
-  return cudaStreamCreate(stream);
-}
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int) {
-  return cudaStreamCreate(stream);
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  API;
-  delete stream;
-  return give(cudaSuccess);
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t) {
-  API;
-  synchronized();
-  return give(cudaSuccess);
-}
-cudaError_t cudaStreamQuery(cudaStream_t) {
-  API;
-  synchronized();
-  return give(cudaSuccess);
-}
-cudaError_t cudaStreamGetPriority(cudaStream_t, int *priority) {
-  *priority = 0;
-  return give(cudaSuccess);
-}
-cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaStreamAttrID, const cudaStreamAttrValue *) {
-  return give(cudaSuccess);  // hints about caches, priorities and synchronization
-}
-cudaError_t cudaCtxResetPersistingL2Cache() { return give(cudaSuccess); }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
-  API;
-  return give(cudaSuccess);
-}
-cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t function, void *data,
-                                  unsigned) {
-  API;
-  function(stream, poisoned(), data);
-  return give(cudaSuccess);
-}
-
-// ---- events
-
-cudaError_t cudaEventCreate(cudaEvent_t *event) {
-  API;
-  *event = new CUevent_st;
-  return give(cudaSuccess);
-}
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
-  return cudaEventCreate(event);
-}
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  API;
-  delete event;
-  return give(cudaSuccess);
-}
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
-  API;
-  if (!event) return give(cudaErrorInvalidResourceHandle);
-  event->at = seconds() + saved_seconds();
-  return give(cudaSuccess);
-}
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
-  return cudaEventRecord(event, stream);
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t) {
-  API;
-  synchronized();
-  return give(cudaSuccess);
-}
-cudaError_t cudaEventQuery(cudaEvent_t) {
-  API;
-  synchronized();
-  return give(cudaSuccess);
-}
-cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {
-  API;
-  if (!start || !end || start->at < 0 || end->at < 0) return give(cudaErrorInvalidResourceHandle);
-  *milliseconds = static_cast<float>((end->at - start->at) * 1e3);
-  static bool said = false;
-  if (!said) note("timed", "cudaEventElapsedTime");
-  said = true;
-  return give(cudaSuccess);
+  };
+  return in_stream(stream, cudaGraphNodeTypeHost, act,
+                   [&](CUgraphNode_st &node) { node.host = host; });
 }
 }

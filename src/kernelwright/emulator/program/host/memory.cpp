@@ -8,6 +8,7 @@
 
 #include "arrays.h"
 #include "repeats.h"
+#include "streams.h"
 
 namespace kw::program {
 namespace {
@@ -140,13 +141,16 @@ extern "C" __attribute__((visibility("default"))) bool kw_forgives(const void *a
 }
 
 void wrote(const void *p, size_t bytes) {
-  if (told) told(p, bytes);
+  if (!told) return;
+  std::lock_guard<std::recursive_mutex> hold(observed());
+  told(p, bytes);
 }
 void tell_writes(void (*function)(const void *, size_t)) { told = function; }
 
 namespace {
 
 cudaError_t out_of_memory_or(void *made, void **p) {
+  host_waits_for_all();
   if (!made) return give(cudaErrorMemoryAllocation);
   *p = made;
   return give(cudaSuccess);
@@ -170,16 +174,19 @@ bool inside(const char *function, const void *p, size_t bytes, bool on_device, c
   return false;
 }
 
+bool is_registered(const void *p) {
+  return std::any_of(registered.begin(), registered.end(),
+                     [&](const auto &r) { return p >= r.first && p < r.first + r.second; });
+}
+// Copies to such memory end before cudaMemcpyAsync returns.
+bool is_pageable(const void *p) { return !holding(p) && !is_registered(p); }
+
 // What is wrong with the direction of a copy, or null. Whose memory an address is can be told only
 // if it is neither a variable of the program nor memory of a library.
 const char *misdirected(const void *to, const void *from, bool to_device, bool from_device,
                         cudaMemcpyKind kind) {
   if (!kept_apart() || kind == cudaMemcpyDefault) return nullptr;
-  const auto is_host = [](const void *p) {
-    for (const auto &[start, bytes] : registered)
-      if (p >= start && p < start + bytes) return false;
-    return !holding(p) && !in_program(p);
-  };
+  const auto is_host = [](const void *p) { return is_pageable(p) && !in_program(p); };
   const auto is_device = [](const void *p) {
     const Allocation *a = holding(p);
     return a && a->kind == Kind::kDevice;
@@ -216,8 +223,18 @@ cudaError_t copy(const char *function, void *to, const void *from, size_t bytes,
   }
   if (!to_device && !holding(to) && (from_device || holding(from))) read_back();
   synchronized();
-  const OpenedPart opened(to, from);
-  std::memmove(to, from, bytes);
+  const Synchronous work;
+  if (watches_streams()) {
+    std::lock_guard<std::recursive_mutex> hold(observed());
+    streams_see(function, where);
+    streams_see(from, bytes, emulator::kRead, where);
+    streams_see(to, bytes, emulator::kWrite, where);
+    if (!to_device && is_pageable(to)) host_waits_for_current();
+  }
+  {
+    const OpenedPart opened(to, from);
+    std::memmove(to, from, bytes);
+  }
   wrote(to, bytes);
   return give(cudaSuccess);
 }
@@ -241,8 +258,16 @@ cudaError_t set(const char *function, void *p, int value, size_t bytes, const vo
   if (!bytes) return give(cudaSuccess);
   if (!inside(function, p, bytes, true, where)) return give(cudaErrorInvalidValue);
   synchronized();
-  const OpenedPart opened(p, nullptr);
-  std::memset(p, value, bytes);
+  const Synchronous work;
+  if (watches_streams()) {
+    std::lock_guard<std::recursive_mutex> hold(observed());
+    streams_see(function, where);
+    streams_see(p, bytes, emulator::kWrite, where);
+  }
+  {
+    const OpenedPart opened(p, nullptr);
+    std::memset(p, value, bytes);
+  }
   wrote(p, bytes);
   return give(cudaSuccess);
 }
@@ -268,7 +293,8 @@ cudaError_t cudaMalloc(void **p, size_t bytes) {
 }
 cudaError_t cudaMallocAsync(void **p, size_t bytes, cudaStream_t) {
   API;
-  return out_of_memory_or(allocate(bytes, Kind::kDevice, HERE), p);
+  *p = allocate(bytes, Kind::kDevice, HERE);
+  return give(*p ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 cudaError_t cudaMallocManaged(void **p, size_t bytes, unsigned) {
   API;
@@ -296,6 +322,7 @@ cudaError_t cudaMalloc3D(cudaPitchedPtr *p, cudaExtent extent) {
 }
 cudaError_t cudaFree(void *p) {
   API;
+  host_waits_for_all();
   synchronized();
   return give(!p || release(p, HERE) ? cudaSuccess : cudaErrorInvalidValue);
 }
@@ -306,6 +333,7 @@ cudaError_t cudaFreeAsync(void *p, cudaStream_t) {
 }
 cudaError_t cudaFreeHost(void *p) {
   API;
+  host_waits_for_all();
   synchronized();
   return give(!p || release(p, HERE) ? cudaSuccess : cudaErrorInvalidValue);
 }
@@ -360,7 +388,12 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
                             cudaStream_t stream) {
   API;
   const void *where = HERE;
-  return in_stream(stream, [=] { return copy("cudaMemcpyAsync", to, from, bytes, kind, where); });
+  const auto act = [=] { return copy("cudaMemcpyAsync", to, from, bytes, kind, where); };
+  return in_stream(stream, cudaGraphNodeTypeMemcpy, act, [&](CUgraphNode_st &node) {
+    void *source = const_cast<void *>(from);
+    node.copy.srcPtr = {source, bytes, bytes, 1}, node.copy.dstPtr = {to, bytes, bytes, 1};
+    node.copy.extent = {bytes, 1, 1}, node.copy.kind = kind;
+  });
 }
 cudaError_t cudaMemcpyPeer(void *to, int, const void *from, int, size_t bytes) {
   API;
@@ -423,7 +456,10 @@ cudaError_t cudaMemset(void *p, int value, size_t bytes) {
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream) {
   API;
   const void *where = HERE;
-  return in_stream(stream, [=] { return set("cudaMemsetAsync", p, value, bytes, where); });
+  const auto act = [=] { return set("cudaMemsetAsync", p, value, bytes, where); };
+  return in_stream(stream, cudaGraphNodeTypeMemset, act, [&](CUgraphNode_st &node) {
+    node.set = {p, bytes, static_cast<unsigned>(value & 0xff), 1, bytes, 1};
+  });
 }
 cudaError_t cudaMemset2D(void *p, size_t pitch, int value, size_t width, size_t height) {
   API;

@@ -92,11 +92,6 @@ cudaError_t cudaDeviceGetCacheConfig(cudaFuncCache *how) {
   *how = cudaFuncCachePreferNone;
   return give(cudaSuccess);
 }
-cudaError_t cudaStreamGetFlags(cudaStream_t, unsigned *flags) {
-  API;
-  *flags = cudaStreamDefault;
-  return give(cudaSuccess);
-}
 cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *) {
   API;
   *device = 0;

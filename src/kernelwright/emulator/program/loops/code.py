@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..tokens import Token
-from .facts import Facts, atomic, called, is_mark, together
+from .facts import Facts, atomic, called, is_mark, launches, together
 from .tree import Node, Refused
 
 INDEX = "threadIdx"
@@ -46,6 +46,8 @@ class Code:
         meaning = list(self.facts.meaning(left))
         if (name := together(meaning)) is not None:
             raise Refused(f"it uses {name}")
+        if launches(left):
+            raise Refused("it launches a kernel")
         after = (left[i + 2].text if i + 2 < len(left) else "" for i in range(len(left)))
         for t, name in zip(left, after, strict=True):
             if t.text == "goto" or (t.text in self.facts.groups and name not in _OPERATIONS):
@@ -58,6 +60,8 @@ class Code:
         for name, bodies in self.facts.reached(left).items():
             if (found := together(bodies)) is not None:
                 raise Refused(f"{name} uses {found}")
+            if name != "operator" and launches(list(bodies)):
+                raise Refused(f"{name} launches a kernel")
             if atomic(bodies) and any(t.text in ("while", "do") for t in bodies):
                 raise Refused(f"{name} repeats an atomic operation")
         for node in self.body.walk():

@@ -34,16 +34,19 @@ _CONSTANT = re.compile(r"\b(?:const|constexpr)\b[\w\s:<>]*?\b(\w+)\s*=|\benum\b[
 _TYPE = re.compile(r"\busing\s+(\w+)\s*=|\btypedef\b[^;{}()]*?(\w+)\s*;")
 _STANDS_FOR = re.compile(r"\busing\s+(\w+)\s*=([^;]*);|\btypedef\b([^;{}()]*?)(\w+)\s*;")
 
-#: Functions of one thread's values, whichever thread it is.
-PURE = re.compile(
-    r"""(?:sqrt|cbrt|rsqrt|rcbrt|fabs|fmin|fmax|fma|fmod|pow|exp|exp2|exp10|expm1|log|log2|log10
+#: Functions of numbers.
+_MATHS = r"""
+      (?:sqrt|cbrt|rsqrt|rcbrt|fabs|fmin|fmax|fma|fmod|pow|exp|exp2|exp10|expm1|log|log2|log10
       | log1p|sin|cos|tan|asin|acos|atan|atan2|sinh|cosh|tanh|erf|erfc|floor|ceil|round|rint
-      | trunc|nearbyint|hypot|copysign|ldexp|sincos|sinpi|cospi|fdim|fdivide)f?
+      | trunc|nearbyint|hypot|copysign|ldexp|sinpi|cospi|fdim|fdivide)f?
       | min | max | abs | labs | umin | umax | isnan | isinf | isfinite | signbit
       | __f\w+ | __d\w+_r[nzud] | __exp\w*f | __log\w*f | __powf | __sinf | __cosf | __tanf
       | __tanhf | __saturatef | __\w+2\w+ | __\w+_as_\w+ | __popc(?:ll)?
       | __clz(?:ll)? | __ffs(?:ll)? | __brev(?:ll)? | __byte_perm
-      | __u?mul24 | __u?mulhi | __u?sad | __dp[24]a | __h\w+
+      | __u?mul24 | __u?mulhi | __u?sad | __dp[24]a"""
+#: Functions of one thread's values, whichever thread it is.
+PURE = re.compile(
+    rf"""{_MATHS} | sincosf? | __sincosf | __h\w+
       | make_\w+ | __ldg | __ldc[agsv] | __stc[gs] | __stw[bt] | atomic[A-Z]\w*
       | u?int(?:8|16|32|64)_t | size_t | uint | (?:float|double)[1-4]
       | u?(?:char|short|int|long|longlong)[1-4]
@@ -55,8 +58,9 @@ PURE = re.compile(
 )
 #: Those of them whose value is the same for all threads if their arguments are.
 UNIFORM = re.compile(
-    r"min|max|abs|sizeof|static_cast|dim3|bool|char|short|int|long|float|double|unsigned|signed"
-    r"|size_t|uint|u?int(?:8|16|32|64)_t"
+    rf"""{_MATHS} | sizeof | static_cast | dim3 | bool | char | short | int | long | float | double
+      | unsigned | signed | size_t | uint | u?int(?:8|16|32|64)_t""",
+    re.X,
 )
 
 _VOLATILE = ("volatile", "__volatile__")
@@ -142,7 +146,8 @@ class Facts:
 
     @cached_property
     def functions(self) -> dict[str, list[list[Token]]]:
-        """Parameters and bodies of the functions of each name; of operators, of `operator`."""
+        """Parameters and bodies of the functions of each name; of operators, of `operator`. Without
+        those of the host alone."""
         found: dict[str, list[list[Token]]] = {}
         for text in self._texts:
             all_ = tokens(text)
@@ -151,9 +156,21 @@ class Facts:
                     continue
                 name, start = _function(all_, i)
                 end = closing(all_, i) if name else None
-                if name and end is not None:
+                if name and end is not None and not self._of_the_host(all_, start, end):
                     found.setdefault(name, []).append(all_[start : end + 1])
         return found
+
+    def _of_the_host(self, all_: list[Token], start: int, end: int) -> bool:
+        """Whether a function calls the host API or launches kernels, and no qualifier, itself or by
+        a macro, says that kernels may call it."""
+        first = start
+        while first and all_[first - 1].text not in (";", "{", "}"):
+            first -= 1
+        head = {t.text for t in all_[first:start]}
+        if head & {"__device__", "__global__", "constexpr", *self.macros}:
+            return False
+        body = all_[start : end + 1]
+        return launches(body) or any(re.fullmatch(r"cuda[A-Z]\w+", t.text) for t in body)
 
     @cached_property
     def definitions(self) -> dict[str, list[Definition]]:
@@ -244,6 +261,10 @@ class Facts:
 
 def atomic(all_: Iterable[Token]) -> bool:
     return any(t.kind == "name" and _ATOMIC.fullmatch(t.text) for t in all_)
+
+
+def launches(all_: list[Token]) -> bool:
+    return any([t.text for t in all_[i : i + 3]] == ["<", "<", "<"] for i in range(len(all_)))
 
 
 def together(all_: Iterable[Token]) -> str | None:

@@ -51,6 +51,9 @@ struct ArgMin {
   }
 };
 struct NullType {};
+template <int N> struct Int2Type {
+  static constexpr int VALUE = N;
+};
 template <typename T> struct DoubleBuffer {
   T *d_buffers[2] = {nullptr, nullptr};
   int selector = 0;

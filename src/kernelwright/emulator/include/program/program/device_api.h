@@ -123,6 +123,13 @@ KW_SIMD(4, unsigned char, signed char, 4)
 KW_SIMD(2, unsigned short, short, 2)
 #undef KW_SIMD
 
+// ---- streams of a kernel's own launches
+
+#ifndef cudaStreamTailLaunch
+#define cudaStreamTailLaunch ((cudaStream_t)0x3)
+#define cudaStreamFireAndForget ((cudaStream_t)0x4)
+#endif
+
 // ---- functions that hide latency or place work on a GPU, without effect here
 
 KW_BUILT_IN void cudaGridDependencySynchronize() {}

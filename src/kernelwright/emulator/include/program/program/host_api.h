@@ -141,6 +141,68 @@ inline cudaError_t cudaOccupancyMaxPotentialBlockSizeVariableSMem(int *grid, int
   return cudaOccupancyMaxPotentialBlockSize(grid, block, kernel, shared(threads), threads);
 }
 
+// ---- graphs: the signatures of CUDA 11 and 12; those of CUDA 13 are NVIDIA's declarations
+
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *made, cudaGraph_t graph, cudaGraphNode_t *,
+                                        char *, size_t) {
+  return ::cudaGraphInstantiate(made, graph, 0ull);
+}
+inline cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph,
+                                       cudaGraphNode_t *node, cudaGraphExecUpdateResult *result) {
+  cudaGraphExecUpdateResultInfo info;
+  const cudaError_t e = ::cudaGraphExecUpdate(exec, graph, &info);
+  if (node) *node = info.errorNode;
+  if (result) *result = info.result;
+  return e;
+}
+inline cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, cudaStreamCaptureStatus *status,
+                                               unsigned long long *id = nullptr,
+                                               cudaGraph_t *graph = nullptr,
+                                               const cudaGraphNode_t **after = nullptr,
+                                               size_t *count = nullptr) {
+  return ::cudaStreamGetCaptureInfo(stream, status, id, graph, after, nullptr, count);
+}
+inline cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t stream, cudaStreamCaptureStatus *status,
+                                               unsigned long long *id = nullptr,
+                                               cudaGraph_t *graph = nullptr,
+                                               const cudaGraphNode_t **after = nullptr,
+                                               const cudaGraphEdgeData **edges = nullptr,
+                                               size_t *count = nullptr) {
+  return ::cudaStreamGetCaptureInfo(stream, status, id, graph, after, edges, count);
+}
+inline cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t *nodes,
+                                                       size_t count, unsigned flags = 0) {
+  return ::cudaStreamUpdateCaptureDependencies(stream, nodes, nullptr, count, flags);
+}
+// Without data of the edges, and by the names that CUDA 12 gave the functions with data.
+#define KW_EDGES(name, G, first, F, from, T, to, N)                                         \
+  inline cudaError_t name(G first, F from, T to, N count) {                                 \
+    return ::name(first, from, to, nullptr, count);                                         \
+  }                                                                                         \
+  inline cudaError_t name##_v2(G first, F from, T to, const cudaGraphEdgeData *, N count) { \
+    return ::name(first, from, to, nullptr, count);                                         \
+  }
+KW_EDGES(cudaGraphAddDependencies, cudaGraph_t, graph, const cudaGraphNode_t *, from,
+         const cudaGraphNode_t *, to, size_t)
+KW_EDGES(cudaGraphRemoveDependencies, cudaGraph_t, graph, const cudaGraphNode_t *, from,
+         const cudaGraphNode_t *, to, size_t)
+KW_EDGES(cudaGraphGetEdges, cudaGraph_t, graph, cudaGraphNode_t *, from, cudaGraphNode_t *, to,
+         size_t *)
+#undef KW_EDGES
+inline cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *nodes,
+                                                size_t *count) {
+  return ::cudaGraphNodeGetDependencies(node, nodes, nullptr, count);
+}
+inline cudaError_t cudaGraphNodeGetDependentNodes(cudaGraphNode_t node, cudaGraphNode_t *nodes,
+                                                  size_t *count) {
+  return ::cudaGraphNodeGetDependentNodes(node, nodes, nullptr, count);
+}
+inline cudaError_t cudaGraphAddNode(cudaGraphNode_t *made, cudaGraph_t graph,
+                                    const cudaGraphNode_t *after, size_t count,
+                                    cudaGraphNodeParams *p) {
+  return ::cudaGraphAddNode(made, graph, after, nullptr, count, p);
+}
+
 // ---- properties, and functions of older toolkits
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device);
@@ -153,14 +215,6 @@ inline cudaError_t cudaMemPrefetchAsync(const void *p, size_t bytes, int device,
 inline cudaError_t cudaMemAdvise(const void *p, size_t bytes, cudaMemoryAdvise what, int device) {
   const cudaMemLocation where = {cudaMemLocationTypeDevice, device};
   return ::cudaMemAdvise(p, bytes, what, where);
-}
-inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *made, cudaGraph_t graph, cudaGraphNode_t *,
-                                        char *, size_t) {
-  return ::cudaGraphInstantiate(made, graph, 0ull);
-}
-inline cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t *from,
-                                            const cudaGraphNode_t *to, size_t count) {
-  return ::cudaGraphAddDependencies(graph, from, to, nullptr, count);
 }
 inline cudaError_t cudaEventCreate(cudaEvent_t *event, unsigned flags) {
   return ::cudaEventCreateWithFlags(event, flags);

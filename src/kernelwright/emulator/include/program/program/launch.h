@@ -54,6 +54,10 @@ struct Job {
   Config config;
   const void *kernel;  // its address, or null
   size_t bytes = 0;    // of the closure, if these bytes are all that it is
+  // Its arguments: how many, their addresses, and a closure with others.
+  size_t count = 0;
+  void (*places)(void *closure, void **) = nullptr;
+  std::shared_ptr<void> (*remade)(const void *closure, void **arguments) = nullptr;
 };
 void submit(Job);
 // Memory that the host has written otherwise than by a function of the API.
@@ -97,6 +101,22 @@ template <typename F, typename... A> struct Closure {
   static std::shared_ptr<void> made(F f, A... arguments) {
     return {static_cast<void *>(new Closure{f, {arguments...}}), &drop};
   }
+  static void places(void *p, void **to) {
+    std::apply([&](auto &...each) { ((*to++ = const_cast<void *>((const void *)&each)), ...); },
+               static_cast<Closure *>(p)->arguments);
+  }
+  template <std::size_t... I>
+  static std::shared_ptr<void> with(const F &f, void **a, std::index_sequence<I...>) {
+    return made(f, *static_cast<std::remove_cv_t<A> *>(a[I])...);
+  }
+  static std::shared_ptr<void> remade(const void *p, void **a) {
+    return with(static_cast<const Closure *>(p)->f, a, std::index_sequence_for<A...>{});
+  }
+  static Job job(const char *name, Config config, const void *kernel, F f, A... arguments) {
+    return {name,         run,    made(f, arguments...),
+            config,       kernel, kPlain ? sizeof(Closure) : 0,
+            sizeof...(A), places, remade};
+  }
 };
 
 template <typename F> struct Launcher {
@@ -106,7 +126,7 @@ template <typename F> struct Launcher {
   // In place, so that the call of `submit` is on the launch's line.
   template <typename... A> __attribute__((always_inline)) void operator()(A... arguments) {
     using C = Closure<F, A...>;
-    submit({name, C::run, C::made(f, arguments...), config, nullptr, C::kPlain ? sizeof(C) : 0});
+    submit(C::job(name, config, nullptr, f, arguments...));
   }
 };
 template <typename F> Launcher<F> launcher(const char *name, Config config, F f) {
@@ -122,12 +142,7 @@ template <typename... P> struct Plain {
   }
   static Job job(void (*kernel)(P...), P... arguments, const char *name, Config config) {
     using C = Closure<void (*)(P...), P...>;
-    return {name,
-            C::run,
-            C::made(kernel, arguments...),
-            config,
-            reinterpret_cast<const void *>(kernel),
-            C::kPlain ? sizeof(C) : 0};
+    return C::job(name, config, reinterpret_cast<const void *>(kernel), kernel, arguments...);
   }
 };
 template <typename... P> Plain<P...> plain(const char *name, void (*kernel)(P...), Config config) {
