@@ -29,7 +29,7 @@ def cpp(text, operands=8):
             "mbarrier.arrive.shared::cta.b64 _, [%0 + 8];",
             "kw_mbarrier_arrive(kw_u(kw_0) + 8, 1);",
         ),
-        ("cp.async.bulk.wait_group.read 0;", "kw_bulk_wait(kw_u(0));"),
+        ("cp.async.bulk.wait_group.read 0;", "kw_bulk_wait(kw_u(0), true);"),
         ("setmaxnreg.inc.sync.aligned.u32 %0;", "kw_registers(kw_u(kw_0));"),
     ],
 )

@@ -137,15 +137,52 @@ constexpr unsigned kWarpGroup = 128;  // threads that issue a product together
 // A tensor map: what the runtime keeps in the 128 bytes of a CUtensorMap.
 struct alignas(64) TensorMap {
   std::uint64_t mark, address;
-  std::uint64_t strides[4];      // bytes from one element to the next, of dimensions 1 to 4
-  std::uint32_t last[5];         // elements of each dimension, less 1
-  std::uint16_t box[5];          // elements that a copy moves
-  std::uint8_t steps[5];         // element strides
+  std::uint64_t strides[4];  // bytes from one element to the next, of dimensions 1 to 4
+  std::uint32_t last[5];     // elements of each dimension, less 1
+  std::uint16_t box[5];      // elements that a copy moves
+  std::uint8_t steps[5];     // element strides
   std::uint8_t dimensions, bytes, swizzle;  // swizzle in bytes
   std::uint8_t reserved[42];
 };
 static_assert(sizeof(TensorMap) == 128);
 constexpr std::uint64_t kTensorMap = 0x70616d20726f736eu;
+
+// A copy by the tensor memory accelerator. `block`: whose shared memory it fills or, of a store,
+// reads, at `at`; `from`: the source in its thread's own block, of a send. `first`: of a box.
+struct Bulk {
+  enum Kind { kLoad, kSend, kStore, kBoxLoad, kBoxStore } kind;
+  Thread *thread;
+  const void *where;
+  Block *block;
+  unsigned at, from, bytes;
+  void *global;
+  TensorMap map;
+  int first[5];
+  unsigned mbarrier, phase;  // that counts its bytes; its phase when the copy began
+  unsigned group;            // of a store
+
+  bool stores() const { return kind == kStore || kind == kBoxStore; }
+};
+
+// A step of the asynchronous instructions of a thread.
+struct Engine {
+  enum What {
+    kProxyFence,  // fence.proxy.async
+    kCopyBegins,
+    kCopyEnds,  // and `ends` the mbarrier's phase `number`
+    kStoresCommitted,
+    kStoresEnded,    // those of groups before `number`; `reads`: only their reads
+    kProductFence,   // wgmma.fence
+    kProductIssued,  // product `number` of its warp group
+    kProductsEnded,  // those before `number`
+  } what;
+  const void *where;
+  const Bulk *copy;
+  unsigned number;
+  bool ends, reads;
+  const Product *product;
+  void *const *registers;  // of its D
+};
 
 enum Named : unsigned { kArrives, kPasses, kCompletes };
 
@@ -178,6 +215,10 @@ struct Observer {
   // A read of a variable that has no value; an index outside of an array.
   void (*unset)(Thread &, const char *name, unsigned bytes, const void *where);
   void (*index)(Thread &, std::uint64_t index, std::uint64_t size, const void *where);
+  // A step of asynchronous instructions, when it is done.
+  void (*engine)(Thread &, const Engine &);
+  // As `access`, of the thread's own variables, once it has used wgmma.
+  void (*own)(Thread &, const void *address, unsigned bytes, unsigned kind, const void *where);
 };
 
 // The shared memory of a kernel's library: thread-local variables, since a block has an OS thread
@@ -274,7 +315,7 @@ void kw_box_load(unsigned to, const void *map, const int *at, unsigned dimension
 void kw_box_store(const void *map, unsigned from, const int *at, unsigned dimensions);
 void kw_box_prefetch(const void *map);
 void kw_bulk_commit();
-void kw_bulk_wait(unsigned groups);
+void kw_bulk_wait(unsigned groups, bool reads);  // `reads`: only their reads
 // Products of a warp group. `d`: where the thread keeps each of its registers of D.
 void kw_product(const kw::emulator::Product *, void *const *d);
 void kw_product_fence();

@@ -67,20 +67,6 @@ struct Products {
   std::deque<Issued> spare;  // whose memory is used again
 };
 
-// A copy by the tensor memory accelerator that has not happened yet.
-struct Bulk {
-  enum Kind { kLoad, kSend, kStore, kBoxLoad, kBoxStore } kind;
-  Thread *thread;
-  const void *where;
-  unsigned group;          // of a store
-  unsigned rank, local;    // of the block in the cluster that takes it; its place in shared memory
-  unsigned from, bytes;
-  void *global;
-  TensorMap map;
-  int at[5];
-  unsigned mbarrier;
-};
-
 // Memory for what the threads of a block in loops keep, as much as their stacks may hold.
 struct Room {
   char *start = nullptr;
@@ -119,7 +105,7 @@ struct Worker {
   std::vector<void *> stacks, free_stacks;
   Room room;
   std::deque<Bulk> bulk;  // copies under way
-  void *home;  // where the OS thread waits for its blocks to end
+  void *home;             // where the OS thread waits for its blocks to end
   std::uint64_t random;
   volatile bool busy;                    // inside the runtime, where no signal may switch
   volatile bool late;                    // a tick came meanwhile

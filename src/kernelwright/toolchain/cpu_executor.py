@@ -113,10 +113,8 @@ def unable(plan: Plan) -> str | None:
 
 
 def emulates(kernel: CudaKernel) -> bool:
-    """Whether a kernel runs on a CPU: with instructions of Hopper too, but not under observers."""
-    return kernel.emulated or (
-        hopper.needed(includes.texts(kernel.source)) and not emulator.observed()
-    )
+    """Whether a kernel runs on a CPU, which one with WMMA does not."""
+    return kernel.emulated or hopper.needed(includes.texts(kernel.source))
 
 
 def _unable(kernel: CudaKernel | TritonKernel | NumbaKernel) -> str | None:

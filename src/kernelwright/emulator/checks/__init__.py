@@ -25,9 +25,9 @@ from typing import Any
 
 import torch
 
-from kernelwright.contract import CudaKernel, Launch, Pointers, Scalar
+from kernelwright.contract import CudaKernel, Launch, Pointers, Scalar, TensorMap
 
-from .. import build, messages
+from .. import build, hopper, messages
 from ..launch import EmulationError, Schedule, load
 from .words import Call, Finding, Memory, RawFinding, RawRegion, complaint, said
 
@@ -100,18 +100,26 @@ class Watch:
 
     def _before(self, step: Launch, values: Sequence[Any]) -> None:
         """Tell the observer which memory a launch may access."""
-        memory: list[tuple[int, int, str, torch.Tensor]] = []
+        memory: list[tuple[int, int, str, int, torch.Tensor | None]] = []
+
+        def add(name: str, t: torch.Tensor) -> None:
+            memory.append((*_span(t), name, t.element_size(), t))
+
         for argument, value in zip(step.args, values, strict=True):
             if isinstance(argument, Pointers):
                 for name in argument.lists:
                     for i, t in enumerate(self._args[name]):
-                        memory.append((*_span(t), f"{name}[{i}]", t))
-                memory.append((*_span(value), "the list of addresses", value))
+                        add(f"{name}[{i}]", t)
+                add("the list of addresses", value)
+            elif isinstance(argument, TensorMap):
+                memory.append(
+                    (*_mapped(argument, value), argument.tensor, argument.dtype.itemsize, None)
+                )
             elif not isinstance(value, Scalar):
-                memory.append((*_span(value), str(argument), value))
+                add(str(argument), value)
         regions: list[RawRegion] = []
         names: dict[int, Memory] = {}
-        for start, end, name, t in sorted(memory, key=lambda m: m[:2]):
+        for start, end, name, itemsize, t in sorted(memory, key=lambda m: m[:2]):
             if start == end:
                 continue
             if regions and start < regions[-1].end:  # the same memory under two names
@@ -119,10 +127,10 @@ class Watch:
                 last.end, last.part = max(last.end, end), None
                 last.written |= name not in self._fresh
                 continue
-            part = _elements(t)
+            part = None if t is None else _elements(t)
             self._held.append(part)
             number = len(names)
-            names[number] = Memory(name, end - start, t.element_size())
+            names[number] = Memory(name, end - start, itemsize)
             there = None if part is None else part.data_ptr()
             regions.append(RawRegion(start, end, number, name not in self._fresh, there, None))
         assert isinstance(step.kernel, CudaKernel)
@@ -146,6 +154,13 @@ def _span(t: torch.Tensor) -> tuple[int, int]:
         return t.data_ptr(), t.data_ptr()
     extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
     return t.data_ptr(), t.data_ptr() + extent * t.element_size()
+
+
+def _mapped(map: TensorMap, value: Scalar) -> tuple[int, int]:
+    """The same of the tensor of a tensor map."""
+    assert isinstance(value.value, bytes)
+    start = hopper.address_in(value.value)
+    return start, start + map.nbytes
 
 
 def _elements(t: torch.Tensor) -> torch.Tensor | None:

@@ -27,6 +27,11 @@ def needed(texts: Iterable[str]) -> bool:
     return any(_HOPPER.search(t) for t in texts)
 
 
+def address_in(encoded: bytes) -> int:
+    """The address in the bytes of a TensorMap."""
+    return struct.unpack_from("=Q", encoded, 8)[0]
+
+
 def encoded(map: TensorMap, address: int) -> bytes:
     """runtime.h's TensorMap, in place of the 128 bytes that the driver makes for a GPU."""
     n = len(map.shape)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright import emulator
-from kernelwright.contract import Case, Config, Ladder, Rung
+from kernelwright.contract import Case, Config, CudaKernel, Ladder, Launch, Rung
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import (
     data,
@@ -195,8 +195,16 @@ def _args(ladder: Ladder, case: Case) -> dict[str, Any]:
 def _unable(ladder: Ladder, rung: Rung, args: dict[str, Any]) -> str | None:
     specs, _ = normalise(ladder.operator.layout, specs_of(args))
     reason = unsupported(rung, specs, device_of(args))
-    with emulator.mode("dissected"):
-        return reason or cpu_executor.unable(plan_of(ladder, rung, specs))
+    if reason:
+        return reason
+    plan = plan_of(ladder, rung, specs)
+    return cpu_executor.unable(plan) or next(filter(None, map(_uncounted, plan.launches)), None)
+
+
+def _uncounted(step: Launch) -> str | None:
+    """Why the cost of a launch is not counted, or None."""
+    whole = not isinstance(step.kernel, CudaKernel) or step.kernel.emulated
+    return None if whole else "wgmma and TMA are not counted: needs a GPU"
 
 
 def lines(found: Dissection) -> list[Line]:
