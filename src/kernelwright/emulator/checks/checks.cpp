@@ -254,6 +254,7 @@ void launch_begin(const Launch &) {
 }
 
 void block_begin(Block &b) {
+  arrivals.clear();
   engines.block(b);
   order.block(b, number_of(b));
   sights.block(b);

@@ -19,6 +19,8 @@ struct Flight {
 struct Begun {
   std::uint32_t reads = 0, writes = 0;  // numbers of its bulk stores' accesses; 0 for none
   const void *store = nullptr;          // that is not committed
+  const void *last = nullptr;           // bulk store
+  unsigned stored = 0, waited = 0;      // groups of bulk stores: begun, and waited for
   unsigned fences = 0;                  // wgmma.fence
   std::vector<Flight> flights;
   std::unordered_map<std::uintptr_t, const void *> touched;  // own variables since that fence
@@ -183,7 +185,7 @@ void store_begins(Thread &t, const Engine &e) {
   const Bulk &c = *e.copy;
   Begun &own = engines.of(t);
   if (!own.reads) own.reads = mail.fresh(), own.writes = mail.fresh();
-  own.store = e.where;
+  own.store = own.last = e.where, own.stored = c.group + 1;
   const std::uint32_t place = place_of(e.where), block = number_of(*t.block);
   const unsigned bytes = c.kind == Bulk::kBoxStore ? box_bytes(c.map) : c.bytes;
   in_shared_at(t, e, *c.block, c.at, bytes,
@@ -205,6 +207,7 @@ void copy_ends(Thread &t, const Engine &e) {
 
 void stores_ended(Thread &t, const Engine &e) {
   Begun &own = engines.of(t);
+  own.waited = std::max(own.waited, e.number);
   if (!own.reads) return;
   order.learn(t, up_to(own.reads, e.number));
   if (!e.reads) order.learn(t, up_to(own.writes, e.number));
@@ -330,8 +333,11 @@ void own(Thread &t, const void *address, unsigned bytes, unsigned kind, const vo
 
 void exit_engines(Thread &t) {
   const Begun &own = engines.of(t);
-  if (!(wanted & kRaces) || !own.store) return;
-  findings.add(about(kNotCommitted, side_of(t, own.store, kWrite | kSent | kEngine)));
+  if (!(wanted & kRaces)) return;
+  if (own.store)
+    findings.add(about(kNotCommitted, side_of(t, own.store, kWrite | kSent | kEngine)));
+  else if (own.waited < own.stored)
+    findings.add(about(kStillReading, side_of(t, own.last, kWrite | kSent | kEngine)));
 }
 
 }  // namespace

@@ -29,7 +29,9 @@ enum Kind : std::uint32_t {
   kNotCommitted,   // a bulk store of a is in no group
   kInFlight,       // a touches a register of D while a product of b may still change it
   kNoProductFence,  // a issues a product after b touched its registers, with no wgmma.fence
-  kWrongSwizzle     // a multiplies what a box of b wrote with another swizzle (`lane`, `bytes`)
+  kStillReading,    // a ends while its bulk store may still read shared memory
+  kTwoGroups,  // a arrives at barrier `lane`, where b has with other warps, and nothing orders them
+  kWrongSwizzle  // a multiplies what a box of b wrote with another swizzle (`lane`, `bytes`)
 };
 
 // Memory that a finding speaks of: the number of an argument, or one of these.

@@ -40,6 +40,11 @@ std::vector<Place> places;  // instructions, by number
 std::vector<std::uint32_t> place_table;
 Copies pending;
 Unsettled unsettled;
+// The warps that have arrived at a numbered barrier since it was last complete, and those before.
+struct Arrivals {
+  std::map<unsigned, Event> now, before;
+};
+std::map<std::pair<unsigned, unsigned>, Arrivals> arrivals;  // by block of the cluster and barrier
 bool stores_same;                // the bulk store that begins writes what others have stored there
 std::vector<std::uint64_t> met;  // instructions of barriers and fences that had an effect
 

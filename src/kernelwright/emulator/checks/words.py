@@ -13,15 +13,16 @@ from .. import messages
 RACE, OUTSIDE, MISALIGNED, NEVER_WRITTEN, TWO_BARRIERS, ABSENT_LANE = range(6)
 NOT_READY, NOT_STARTED, MAY_HAVE_ENDED, NOT_WAITED, AFTER_EXIT, NO_VALUE, INDEX = range(6, 13)
 LANES_ENDED, MAY_COME_FIRST, NO_PROXY_FENCE, BARRIER_UNSEEN, LATE_PHASE = range(13, 18)
-NOT_COMMITTED, IN_FLIGHT, NO_PRODUCT_FENCE, WRONG_SWIZZLE = range(18, 22)
+NOT_COMMITTED, IN_FLIGHT, NO_PRODUCT_FENCE, STILL_READING = range(18, 22)
+TWO_GROUPS, WRONG_SWIZZLE = 22, 23
 #: How the text of a finding begins that is no error on present GPUs.
 WARNING = "warning:"
 RELEASES, READS, ACQUIRES, NO_LATER = 1, 2, 3, 4  # order.h's Missing
 SAME = 1  # of two writes that race: both write the same value
 CHECK_OF = (
     "races", "bounds", "bounds", "init", "divergence", "divergence", "races", "bounds", "bounds",
-    "races", "divergence", "init", "bounds", "divergence",
-    "init", "races", "races", "races", "races", "races", "races", "bounds",
+    "races", "divergence", "init", "bounds", "divergence", "init", "races", "races", "races",
+    "races", "races", "races", "races", "divergence", "bounds",
 )  # fmt: skip
 SHARED, NOWHERE = 2**32 - 1, 2**32 - 2
 WRITE, VOLATILE, ATOMIC, SENT, ENGINE = 1, 2, 4, 8, 16
@@ -146,6 +147,7 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
         NO_PROXY_FENCE,
         BARRIER_UNSEEN,
         IN_FLIGHT,
+        TWO_GROUPS,
         WRONG_SWIZZLE,
     ) or (f.kind == NO_PRODUCT_FENCE and f.b.where)
     if f.kind == RACE:
@@ -172,8 +174,9 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
     elif f.kind == NOT_READY:
         text = (
             f"{a} {_counts(f.a)} the mbarrier in "
-            f"{_what(f, call)}, initialized by {b} at {there} with no fence.mbarrier_init and "
-            "barrier of the cluster in between"
+            f"{_what(f, call)}, initialized by {b} at {there} with no "
+            f"{'fence.mbarrier_init and barrier of the cluster' if call.cluster > 1 else 'barrier'}"
+            " in between"
         )
     elif f.kind == NOT_STARTED:
         text = (
@@ -210,6 +213,16 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
         )
     elif f.kind == NOT_COMMITTED:
         text = f"{a} begins a bulk store that no commit_group follows: no wait_group waits for it"
+    elif f.kind == STILL_READING:
+        text = (
+            f"{WARNING} {a} ends with no wait_group for its bulk store, which may still read "
+            "shared memory when another block has it"
+        )
+    elif f.kind == TWO_GROUPS:
+        text = (
+            f"{a} arrives at barrier {f.lane}, at which {b} arrived at {there} with other warps: "
+            "nothing orders the two, and threads of both may meet"
+        )
     elif f.kind == IN_FLIGHT:
         text = (
             f"{a} {_does(f.a)} a register of D while the product that it issued at {there} may "

@@ -1,0 +1,114 @@
+"""What the checks find in kernels with Hopper's asynchronous instructions: each fault of one small
+pipeline, and faults that public kernels were shipped with."""
+
+import re
+
+import pytest
+import torch
+
+from kernelwright import emulator
+from kernelwright.contract import CudaKernel, Launch, TensorMap, i32, packed
+from kernelwright.emulator import hopper
+from kernelwright.emulator.checks import CHECKS, Watch
+from support.paths import FIXTURES
+
+pytestmark = pytest.mark.skipif(
+    bool(emulator.missing("watched")), reason="no checks on this machine"
+)
+SOURCE = FIXTURES / "emulated" / "hopper_faults.cu"
+SLICES = 4
+
+
+def watched(name, maps, tensors, numbers, *, block, grid=1, cluster=1, seed=0):
+    """Whether a kernel finished, and what the checks found."""
+    given = {m.tensor: t for m, t in maps.items()} | tensors
+    step = Launch(CudaKernel(SOURCE, name, cluster), (grid, 1, 1),
+                  (*maps, *tensors, *numbers), (block, 1, 1))  # fmt: skip
+    values = [*(packed(hopper.encoded(m, t.data_ptr())) for m, t in maps.items()),
+              *tensors.values(), *numbers]  # fmt: skip
+    watch = Watch(tuple(CHECKS), seed)
+    with watch.mode():
+        run = emulator.launcher(step)
+    done, _, found = watch.call(lambda *_: run(None, step, values), given, ())
+    return done, [f.text for f in found]
+
+
+def ring(fault=0, seed=0):
+    """(Whether the product is right, findings)."""
+    torch.manual_seed(1)
+    a, b = (torch.randn(rows, 64 * SLICES).bfloat16() for rows in (64, 8))
+    out = torch.zeros(64, 8)
+    maps = {
+        TensorMap(name, t.dtype, (64 * SLICES, len(t)), (t.stride(0) * 2,), (64, len(t)), 128): t
+        for name, t in (("a", a), ("b", b))
+    }
+    done, found = watched("ring", maps, {"out": out}, [i32(SLICES), i32(fault)], block=160,
+                          seed=seed)  # fmt: skip
+    return done and torch.allclose(out, 2 * a.float() @ b.float().T, atol=1e-3), found
+
+
+# The fence of the results may come after the barrier; one lane may arrive for its warp after
+# __syncwarp.
+@pytest.mark.parametrize("fault", [0, 22, 27])
+def test_what_is_right_has_no_finding(fault):
+    for seed in range(3):
+        assert ring(fault, seed) == (True, []), seed
+
+
+FAULTS = {
+    1: r"counts bytes at the mbarrier in .* full, initialized .* with no fence\.mbarrier_init",
+    2: r"uses the mbarrier in bytes 0 to 7 of empty, initialized .* with no barrier in between",
+    3: r"arrives at an mbarrier that has all 1 of phase 0 and waits for 9216 bytes",
+    4: r"deadlocked:(.|\n)*0 of 1 arrivals and -5120 bytes are missing\) at hopper.cuh:\d+",
+    5: r"copies to bytes 8192 to 9215 of stages, copied by thread 128 .* with no wait for an mbarr",
+    6: r"issues a product for the first time with no wgmma.fence",
+    7: r"reads .* of stages, which no thread of its block has written",
+    8: r"an asynchronous instruction read .* of stages, written by thread .* with no barrier",
+    9: r"an asynchronous instruction read .* of stages, written by thread .* no fence.proxy",
+    10: r"an asynchronous instruction read .* of stages, written by thread .* no fence.proxy",
+    11: r"an asynchronous instruction read .* of stages, written by thread .* with no barrier",
+    12: r"issues a product for the first time with no wgmma.fence",
+    13: r"issues a product after its access to registers of D at hopper_faults.cu:\d+ with no wgmm",
+    14: r"whose descriptor has a swizzle of 64 bytes, but the box that thread 128 .* has a swizzle "
+    r"of 128 bytes: .* at unit 0 1 2 3 4 5 6 7, the product reads them at 0 1 2 3 0 1 2 3",
+    15: r"whose descriptor has no swizzle, but .* 128 bytes",
+    16: r"an asynchronous instruction read .* of stages, copied by .* no wait",
+    17: r"reads a register of D while the product that it issued at hopper_faults.cu:\d+ may still",
+    18: r"copies to bytes 0 to 8191 of stages, read by the asynchronous instruction .* no wait",
+    19: r"reads a register of D while the product that it issued at hopper_faults.cu:\d+ may still",
+    20: r"an asynchronous instruction read .* of result, written by thread 0 .* no fence.proxy",
+    21: r"an asynchronous instruction read .* of result, written by thread .* with no barrier",
+    23: r"begins a bulk store that no commit_group follows",
+    24: r"writes .* of result, read by the asynchronous instruction .* with no wait for its end",
+    25: r"reads out\[0\], copied by thread 0 of block 0 at hopper_faults.cu:\d+ with no wait",
+    26: r"writes .* of result, read by the asynchronous instruction .* with no wait for its end",
+    28: r"an asynchronous instruction read .* of stages, written by thread .* no fence.proxy",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found(fault):
+    found = ring(fault)[1]
+    assert any(re.search(FAULTS[fault], text) for text in found), found
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (0, None),
+        (1, r"copies to .* of block 1, which may not have started"),
+        (2, r"deadlocked(.|\n)*0 of 1 arrivals and 4096 bytes are missing"),
+        (3, r"copies to block \(1, 0, 0\), which has ended"),
+    ],
+)
+def test_a_block_loads_for_its_cluster(fault, said):
+    tensor = torch.arange(32 * 64, dtype=torch.int16).view(torch.bfloat16).reshape(32, 64)
+    map_ = TensorMap("x", tensor.dtype, (64, 32), (128,), (64, 32), 128)
+    out = torch.zeros(2, 32, dtype=torch.int32)
+    done, found = watched("shared_load", {map_: tensor}, {"out": out}, [i32(fault)], block=32,
+                          grid=2, cluster=2)  # fmt: skip
+    if said is None:
+        assert (done, found) == (True, [])
+        assert torch.equal(out[0], tensor.view(torch.int32)[0]) and torch.equal(*out)
+    else:
+        assert any(re.search(said, text) for text in found), found
