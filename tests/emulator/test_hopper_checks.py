@@ -8,8 +8,10 @@ import torch
 
 from kernelwright import emulator
 from kernelwright.contract import CudaKernel, Launch, TensorMap, i32, packed
+from kernelwright.dispatch import ladder
 from kernelwright.emulator import hopper
 from kernelwright.emulator.checks import CHECKS, Watch
+from kernelwright.workbench.binary_info import dissect
 from support.paths import FIXTURES
 
 pytestmark = pytest.mark.skipif(
@@ -112,3 +114,15 @@ def test_a_block_loads_for_its_cluster(fault, said):
         assert torch.equal(out[0], tensor.view(torch.int32)[0]) and torch.equal(*out)
     else:
         assert any(re.search(said, text) for text in found), found
+
+
+def test_dissect_counts_copies_and_products():
+    lad = ladder("matmul")
+    case = next(c for c in lad.operator.cases if c.id == "64x64-bf16-n=64")
+    found = dissect.dissect(lad, lad.rung("cuda_wgmma_tma"), case)
+    # two warp groups, four times 16 along k; boxes of 64 x 64, two of b for 128 columns
+    assert (found.products, found.copied) == (8, 3 * 64 * 64 * 2)
+    assert found.conflicts == 0
+    # per product: 8 times 8 rows of A and 16 of B, two units of 16 bytes each
+    (line,) = (x for x in dissect.lines(found) if x.kind == "wgmma")
+    assert line.passes == line.requests * (8 + 16) * 2

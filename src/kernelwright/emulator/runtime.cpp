@@ -18,6 +18,7 @@
 #include "matrices.h"
 #include "meeting.h"
 #include "products.h"
+#include "shown.h"
 
 __thread kw::emulator::Thread *kw_current __attribute__((tls_model("initial-exec"))) = nullptr;
 

@@ -322,6 +322,9 @@ void kw_product_fence();
 void kw_product_commit();
 void kw_product_wait(unsigned groups);
 void kw_registers(unsigned count);  // setmaxnreg
+// For a debugger: the present block's barriers; 16 rows and 8 columns of D of the latest product.
+const char *kw_show_barriers();
+const char *kw_show_tile(unsigned row, unsigned column);
 // ldmatrix and stmatrix: `row` is the address of the row that the lane selects.
 void kw_matrices(unsigned row, unsigned *registers, unsigned count, bool transposed, bool stores);
 // Asynchronous copies of up to 16 bytes: `bytes` are written, of which those past `read` are zero.

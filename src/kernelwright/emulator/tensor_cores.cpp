@@ -125,6 +125,8 @@ std::int64_t integer(Format f, std::uint32_t bits) {
 
 }  // namespace
 
+double half_value(std::uint32_t bits) { return value_of(kHalf, bits); }
+
 void multiply(const Product &p, Tiles &t) {
   if (p.d == kInt32) {
     for (unsigned r = 0; r < 64; ++r)

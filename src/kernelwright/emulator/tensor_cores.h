@@ -12,6 +12,7 @@ struct Tiles {
   std::uint32_t a[64][32], b[256][32], d[64][256];
 };
 void multiply(const Product &, Tiles &);
+double half_value(std::uint32_t bits);
 
 // Bits of an element of an operand.
 constexpr unsigned bits_of(Format f) {

@@ -29,8 +29,8 @@ from kernelwright.support.errors import ToolchainError
 
 from . import interpreter, redzones
 
-#: Also said of WMMA, and of checks and counts of Hopper's instructions.
-NOT_EMULATED = "wgmma and TMA are not emulated: needs a GPU"
+#: Of kernels marked as not emulated without instructions of Hopper: those with WMMA.
+NOT_EMULATED = "its instructions are not emulated: needs a GPU"
 
 
 def executor(

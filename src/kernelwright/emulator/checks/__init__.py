@@ -113,7 +113,7 @@ class Watch:
                 add("the list of addresses", value)
             elif isinstance(argument, TensorMap):
                 memory.append(
-                    (*_mapped(argument, value), argument.tensor, argument.dtype.itemsize, None)
+                    (*hopper.span(argument, value), argument.tensor, argument.dtype.itemsize, None)
                 )
             elif not isinstance(value, Scalar):
                 add(str(argument), value)
@@ -154,13 +154,6 @@ def _span(t: torch.Tensor) -> tuple[int, int]:
         return t.data_ptr(), t.data_ptr()
     extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
     return t.data_ptr(), t.data_ptr() + extent * t.element_size()
-
-
-def _mapped(map: TensorMap, value: Scalar) -> tuple[int, int]:
-    """The same of the tensor of a tensor map."""
-    assert isinstance(value.value, bytes)
-    start = hopper.address_in(value.value)
-    return start, start + map.nbytes
 
 
 def _elements(t: torch.Tensor) -> torch.Tensor | None:

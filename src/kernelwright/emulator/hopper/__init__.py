@@ -16,7 +16,7 @@ import re
 import struct
 from collections.abc import Iterable
 
-from kernelwright.contract import TensorMap
+from kernelwright.contract import Scalar, TensorMap
 
 _HOPPER = re.compile(r"\b(?:wgmma\.|cp\.(?:reduce\.)?async\.bulk|setmaxnreg|tcgen05\.)")
 _MARK = 0x70616D20726F736E
@@ -27,9 +27,11 @@ def needed(texts: Iterable[str]) -> bool:
     return any(_HOPPER.search(t) for t in texts)
 
 
-def address_in(encoded: bytes) -> int:
-    """The address in the bytes of a TensorMap."""
-    return struct.unpack_from("=Q", encoded, 8)[0]
+def span(map: TensorMap, value: Scalar) -> tuple[int, int]:
+    """The addresses of the first byte of a map's tensor and after its last, of an argument."""
+    assert isinstance(value.value, bytes)
+    (start,) = struct.unpack_from("=Q", value.value, 8)
+    return start, start + map.nbytes
 
 
 def encoded(map: TensorMap, address: int) -> bytes:
