@@ -111,6 +111,12 @@ def pytest_collection_modifyitems(config, items):
     items[:] = kept
 
 
+def pytest_runtest_teardown():
+    """The GPU's memory is shared by the processes: what PyTorch keeps for later is freed."""
+    if torch.cuda.is_initialized() and torch.cuda.memory_reserved() > 1 << 30:
+        torch.cuda.empty_cache()
+
+
 def pytest_xdist_auto_num_workers(config):
     """Eight processes can share a GPU, because no test asserts times."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()

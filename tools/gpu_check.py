@@ -48,14 +48,16 @@ ROWS = (1, 2, 3, 5, 8, 16, 17, 33, 64)
 TRAIN = ("train", "--steps", "20", "--batch", "8", "--eval-every", "20", "--eval-batches", "1")
 PROMPTS = ("def main(", "class A:\n    def __init__(self", "#", "import os, ", "x = [", "return",
            "a b c d e f g h i j", "if ")  # fmt: skip
-#: Commands by name, each after those above it, in one folder.
-COMMANDS: dict[str, tuple[str, ...]] = {
+#: Commands by name, in sequences that run side by side in one folder.
+COMMANDS: tuple[dict[str, tuple[str, ...]], ...] = ({
     "train": (*TRAIN, "--out", "eager", "--compile", "none"),
-    "train with a CUDA graph": (*TRAIN, "--out", "graph", "--compile", "graph"),
-    "train compiled": (*TRAIN, "--out", "compiled", "--compile", "model"),
     "generate, 1 prompt": ("generate", "eager", *PROMPTS[:1], "--tokens", "32"),
+    "train with a CUDA graph": (*TRAIN, "--out", "graph", "--compile", "graph"),
     "generate, 3 prompts": ("generate", "graph", *PROMPTS[:3], "--tokens", "32"),
+}, {
+    "train compiled": (*TRAIN, "--out", "compiled", "--compile", "model"),
     "generate, 8 prompts": ("generate", "compiled", *PROMPTS, "--tokens", "32"),
+}, {
     "profile a step": ("profile", "train", "--out", "profile"),
     "profile an operator": ("profile", "rms_norm", "--out", "profile"),
     "bench": ("bench", "softmax", "--quick", "--case", "gpt-2"),
@@ -65,7 +67,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "run on the GPU": ("run", f"{ROOT}/tests/fixtures/right/vadd.cu", "--gpu"),
     "run in the emulator": ("run", f"{ROOT}/tests/fixtures/right/vadd.cu", "--check", "all"),
     "verify": ("verify", "softmax.cuda_warp", "linear.native"),
-}  # fmt: skip
+})  # fmt: skip
+#: Seconds after which what is not over is ended, and has failed.
+LIMIT, OF_COMMAND = 470, 240
 
 
 @dataclass
@@ -133,48 +137,63 @@ def run_parts(parts: list[str], seed: int, seconds: float, commit: str | None) -
 
 def workers(part: str, seed: int, seconds: float) -> Outcome:
     """A part divided among processes, which print a line of JSON for each thing that they check."""
-    outcome, count = Outcome(part), PROCESSES[part]
+    count = PROCESSES[part]
     command = [sys.executable, "-m", "tools.gpu_check", "--seed", str(seed), "--seconds",
                str(seconds), "--worker", part]  # fmt: skip
-    running = [
-        subprocess.Popen([*command, str(i), str(count)], cwd=ROOT, text=True, errors="replace",
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for i in range(count)
-    ]  # fmt: skip
     with ThreadPoolExecutor(count) as pool:
-        ended = list(pool.map(lambda p: (p, *p.communicate()), running))
-    for i, (process, out, err) in enumerate(ended):
+        ended = list(pool.map(lambda i: _ended([*command, str(i), str(count)]), range(count)))
+    outcome = Outcome(part)
+    for i, (code, out, err) in enumerate(ended):
         lines = [json.loads(line) for line in out.splitlines() if line.startswith('{"name"')]
+        begun = [line["name"] for line in lines if "why" not in line]
         for line in lines:
-            if line["why"]:
+            if line.get("why"):
                 outcome.failures[f"{part}: {line['name']}"] = line["why"]
-            else:
+            elif "why" in line:
                 outcome.passed += 1
-        if process.returncode:
-            after = lines[-1]["name"] if lines else "its start"
-            last = (err.strip().splitlines() or [""])[-1]
-            outcome.failures[f"{part}: process {i}"] = f"ended after {after}: {last}"
+        if code:
+            outcome.failures[f"{part}: process {i}"] = (
+                f"{code} in {begun[-1] if begun else 'its start'}: {_last(err)}"
+            )
     return outcome
+
+
+def _ended(command: list[str], limit: float = LIMIT, **how: Any) -> tuple[str, str, str]:
+    """How a process ended ("" if well), and what it printed."""
+    try:
+        done = subprocess.run(
+            command, **{"cwd": ROOT, **how}, capture_output=True, text=True, errors="replace",
+            timeout=limit,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as e:
+        out, err = ((x or b"").decode(errors="replace") for x in (e.stdout, e.stderr))
+        return f"not over after {limit:.0f} s", out, err
+    code = f"exit code {done.returncode}" if done.returncode else ""
+    return code, done.stdout, done.stderr
+
+
+def _last(text: str) -> str:
+    """The last line about an error, else the last line."""
+    lines = [x for x in text.strip().splitlines() if "TORCH_USE_CUDA_DSA" not in x] or [""]
+    return next((x for x in reversed(lines) if "error" in x.lower()), lines[-1])
 
 
 def commands() -> Outcome:
     """The commands of COMMANDS, whose exit code must be 0."""
     outcome = Outcome("commands")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(COMMANDS)) as pool:
         environment = {**os.environ, "KW_RECORDS": f"{folder}/records"}
-        for name, words in COMMANDS.items():
-            try:
-                done = subprocess.run(
-                    [sys.executable, "-m", "kernelwright.cli", *words], cwd=folder, text=True,
-                    env=environment, capture_output=True, timeout=180, errors="replace",
-                )  # fmt: skip
-                code, said = done.returncode, (done.stderr or done.stdout).strip().splitlines()
-            except subprocess.TimeoutExpired:
-                code, said = "none after 180 s", [""]
-            if code == 0:
-                outcome.passed += 1
-            else:
-                outcome.failures[f"commands: {name}"] = f"exit code {code}: {(said or [''])[-1]}"
+
+        def run(sequence: dict[str, tuple[str, ...]]) -> None:
+            for name, words in sequence.items():
+                command = [sys.executable, "-m", "kernelwright.cli", *words]
+                code, out, err = _ended(command, OF_COMMAND, cwd=folder, env=environment)
+                if code:
+                    outcome.failures[f"commands: {name}"] = f"{code}: {_last(err or out)}"
+                else:
+                    outcome.passed += 1
+
+        list(pool.map(run, COMMANDS))
     return outcome
 
 
@@ -184,21 +203,15 @@ def tests(commit: str | None) -> Outcome:
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / suite.FILE
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-n",
-            str(max(1, (os.cpu_count() or 2) // 2)),
-        ]
-        command += ["--dist", "worksteal", "--record-suite", str(file)]
+        cores = str(max(1, (os.cpu_count() or 2) // 2))
+        command = [sys.executable, "-m", "pytest", "-q", "-n", cores, "--dist", "worksteal",
+                   "--record-suite", str(file)]  # fmt: skip
         command += ["--commit", commit] if commit else []
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace")
+        wide = {**os.environ, "COLUMNS": "600"}  # pytest cuts reasons to the width of the terminal
+        code, out, err = _ended(command, env=wide)
         if not (runs := suite.load(file)):
-            last = (done.stdout or done.stderr).strip().splitlines()
-            return Outcome("tests", failures={"tests: pytest": (last or ["no output"])[-1]})
-        why = _reasons(done.stdout)
+            return Outcome("tests", failures={"tests: pytest": f"{code}: {_last(out or err)}"})
+        why = _reasons(out)
         return Outcome(
             "tests", runs[0].passed, runs[0].skipped,
             failures={name: why.get(name, "") for name in runs[0].failures},
@@ -216,13 +229,17 @@ def _reasons(text: str) -> dict[str, str]:
 
 def work(part: str, share: int, of: int, seed: int, until: float) -> None:
     """Check one share of a part, and again with other draws while time is left."""
+    import torch
+
     for turn in range(1 if part == "patched" else 100):
         for name, check in list(_checks(part).items())[share::of]:
             if turn and time.monotonic() > until:
                 return
-            print(json.dumps({"name": f"{name}, turn {turn}" if turn else name,
-                              "why": _why(check, random.Random(f"{seed} {turn} {name}"))}),
-                  flush=True)  # fmt: skip
+            of_turn = f"{name}, turn {turn}" if turn else name
+            print(json.dumps({"name": of_turn}), flush=True)
+            why = _why(check, random.Random(f"{seed} {turn} {name}"))
+            torch.cuda.empty_cache()  # other processes share the GPU's memory
+            print(json.dumps({"name": of_turn, "why": why}), flush=True)
 
 
 def _why(check: Callable[[random.Random], None], rng: random.Random) -> str:

@@ -4,6 +4,7 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from struct import pack
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ import kernelwright.ops.every
 from kernelwright import toolchain
 from kernelwright.contract import H200, Plan, Scalar, TensorMap, arithmetic
 from kernelwright.contract.layout import normalise
-from kernelwright.contract.open_size import Found, NotOpen, OpenSize, Trace, fixed
+from kernelwright.contract.open_size import Found, NotOpen, OpenSize, OpenStruct, Trace, fixed
 from kernelwright.dispatch import binding, ladders, open_calls, selection
 from kernelwright.ops.matmul.gemm import hopper_choice
 from kernelwright.toolchain import availability, c_extensions, gpu_executor, modes, tensors
@@ -112,8 +113,8 @@ def test_code_that_needs_the_number_itself_says_so(need):
 
 
 def evaluated(value, sizes):
-    if isinstance(value, OpenSize):
-        return eval(value.source, {}, sizes)
+    if isinstance(value, (OpenSize, OpenStruct)):
+        return eval(value.source, {"pack": pack}, sizes)
     if isinstance(value, tuple):
         return tuple(evaluated(v, sizes) for v in value)
     if isinstance(value, Scalar):

@@ -2,6 +2,7 @@
 
 import json
 import random
+import sys
 
 import pytest
 import torch
@@ -22,22 +23,34 @@ def test_functions_agree_with_pytorch_and_wrong_ones_do_not():
     assert any("AssertionError: (3, " in why for why in found)
 
 
-def test_a_worker_prints_a_line_for_each_check(monkeypatch, capsys):
+def test_a_worker_prints_what_it_begins_and_what_comes_of_it(monkeypatch, capsys):
     def fails(rng):
         raise ValueError("one\ntwo")
 
     monkeypatch.setattr(gpu_check, "_checks", lambda part: {"a": lambda rng: None, "b": fails})
     gpu_check.work("patched", 0, 1, 0, until=0.0)
-    right, wrong = map(json.loads, capsys.readouterr().out.splitlines())
-    assert right == {"name": "a", "why": ""}
+    lines = list(map(json.loads, capsys.readouterr().out.splitlines()))
+    assert lines[:3] == [{"name": "a"}, {"name": "a", "why": ""}, {"name": "b"}]
+    wrong = lines[3]
     assert wrong["name"] == "b" and wrong["why"].startswith("ValueError: one two (test_gpu_check")
 
 
 def test_commands_that_fail_are_named(monkeypatch):
-    monkeypatch.setattr(gpu_check, "COMMANDS", {"good": ("list", "gelu"), "bad": ("lst",)})
+    monkeypatch.setattr(gpu_check, "COMMANDS", ({"good": ("list", "gelu")}, {"bad": ("lst",)}))
     outcome = gpu_check.commands()
     assert outcome.passed == 1
     assert outcome.failures["commands: bad"].startswith("exit code 2: ")
+
+
+def test_what_hangs_is_ended_and_named(monkeypatch):
+    monkeypatch.setattr(gpu_check, "PROCESSES", {"functions": 1})
+    hangs = """import time; print('{"name": "a"}', flush=True); time.sleep(60)"""
+    ended = gpu_check._ended
+    monkeypatch.setattr(
+        gpu_check, "_ended", lambda command: ended([sys.executable, "-c", hangs], 2)
+    )
+    outcome = gpu_check.workers("functions", 0, 0.0)
+    assert outcome.failures == {"functions: process 0": "not over after 2 s in a: "}
 
 
 def test_counts_and_names_are_recorded(monkeypatch, tmp_path, capsys):

@@ -32,6 +32,7 @@ from .plan import (
     i32,
     i64,
     packed,
+    struct_of,
 )
 from .signature import TensorSpec, contiguous_strides, is_dense, rows_view
 from .tensor_map import TensorMap
@@ -74,4 +75,5 @@ __all__ = [
     "packed",
     "rows_view",
     "rungs",
+    "struct_of",
 ]

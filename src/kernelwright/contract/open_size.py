@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from struct import calcsize
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -239,3 +240,13 @@ def fixed(value: Any) -> int:
 
 def _value(value: Any) -> int:
     return value.value if isinstance(value, OpenSize) else value
+
+
+class OpenStruct:
+    """The bytes of a kernel's struct of integers, some of which are open sizes."""
+
+    __slots__ = ("size", "source")
+
+    def __init__(self, format: str, numbers: Sequence[Any]):
+        self.size = calcsize(format)
+        self.source = f"pack({format!r}, {', '.join(map(source, numbers))})"

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from .open_size import OpenSize, OpenStruct
 from .signature import TensorSpec
 from .tensor_map import TensorMap
 
@@ -49,6 +50,14 @@ def f64(value: float | str) -> Scalar:
 def packed(value: bytes) -> Scalar:
     """A kernel argument of any other type, bool and half among them, as its bytes."""
     return Scalar("struct", value)
+
+
+def struct_of(format: str, *numbers: int) -> Scalar:
+    """A kernel argument that is a struct of integers, which may be open sizes; `format` is that of
+    Python's `struct`."""
+    if any(isinstance(n, OpenSize) for n in numbers):
+        return Scalar("struct", OpenStruct(format, numbers))
+    return packed(pack(format, *numbers))
 
 
 def f16(value: float) -> Scalar:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from struct import pack
 from typing import Any
 
 import torch
 
 from kernelwright.contract import Launch, NumbaKernel, Operator, Plan, Pointers, Scalar, TensorMap
-from kernelwright.contract.open_size import OpenSize, Trace
+from kernelwright.contract.open_size import OpenSize, OpenStruct, Trace
 from kernelwright.machine import gpu_of
 from kernelwright.support import generated_code
 from kernelwright.support.errors import ToolchainError, refuse_capture
@@ -88,6 +89,7 @@ def opened(
         "guarded_empty": redzones.allocator(),
         "device": device,
         "byte": torch.uint8,
+        "pack": pack,
         "host": host,
     }
     for i, step in enumerate(plan.launches):
@@ -234,7 +236,7 @@ def _scalar_source(scalar: Scalar, places_of: dict[str, int], known: Sizes) -> s
     """The source of a number of a launch, or None if the launcher stores it."""
     if isinstance(scalar.value, str):
         return f"('v', {places_of[scalar.value]})"
-    if isinstance(scalar.value, (OpenSize, bytes)):
+    if isinstance(scalar.value, (OpenSize, OpenStruct, bytes)):
         return f"('n', {known(scalar.value)})"
     return None
 
@@ -254,7 +256,7 @@ class Sizes:
     def __call__(self, value: Any) -> str:
         if isinstance(value, tuple) and _open(value):
             return f"({''.join(f'{self(v)}, ' for v in value)})"
-        if not isinstance(value, OpenSize):
+        if not isinstance(value, (OpenSize, OpenStruct)):
             return repr(value)
         return self._names.setdefault(value.source, f"size{len(self._names)}")
 
@@ -279,7 +281,7 @@ def _expression(
     if isinstance(argument, TensorMap):
         return f"map{maps.index(argument)}[{_expression(argument.tensor, names, maps, known)}]"
     if isinstance(argument, Scalar):
-        if isinstance(argument.value, OpenSize):
+        if isinstance(argument.value, (OpenSize, OpenStruct)):
             return known(argument.value)
         if isinstance(argument.value, bytes):  # the launcher stores its size
             return repr(argument.value)
@@ -357,6 +359,8 @@ def _fixed(argument: str | Scalar | Pointers | TensorMap) -> int | float | None:
         return TENSOR_MAP_BYTES
     if isinstance(argument, Scalar) and isinstance(argument.value, bytes):
         return len(argument.value)
+    if isinstance(argument, Scalar) and isinstance(argument.value, OpenStruct):
+        return argument.value.size
     if isinstance(argument, Scalar) and not isinstance(argument.value, (str, OpenSize)):
         return argument.value
     return None

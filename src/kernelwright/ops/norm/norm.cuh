@@ -114,30 +114,52 @@ __device__ __forceinline__ float sum_of(const Vec<T, VEC> (&x)[VECS]) {
   return sum;
 }
 
-// The sum of (x - mean)^2 over those of a thread's elements that lie inside the row.
+// Sums over elements of a row of x - mean, which is 0 but for rounding, and of its square.
+struct Deviations {
+  float sum, squares;
+};
+
+// Those of a thread's elements that lie inside the row.
 template <int STEP, typename T, int VEC, int VECS>
-__device__ __forceinline__ float squares_about(float mean, const Vec<T, VEC> (&x)[VECS], int first,
-                                               int n_cols) {
-  float sum = 0.0f;
+__device__ __forceinline__ Deviations deviations_from(float mean, const Vec<T, VEC> (&x)[VECS],
+                                                      int first, int n_cols) {
+  Deviations all = {0.0f, 0.0f};
 #pragma unroll
   for (int v = 0; v < VECS; v++) {
-    float f[VEC], of_vector = 0.0f;
+    float f[VEC];
+    Deviations of_vector = {0.0f, 0.0f};
     to_float(opaque(x[v]), f);
 #pragma unroll
     for (int i = 0; i < VEC; i++) {
       f[i] -= mean;
-      of_vector += f[i] * f[i];
+      of_vector.sum += f[i];
+      of_vector.squares += f[i] * f[i];
     }
-    sum += (v * STEP + first) * VEC < n_cols ? of_vector : 0.0f;
+    const bool inside = (v * STEP + first) * VEC < n_cols;
+    all.sum += inside ? of_vector.sum : 0.0f;
+    all.squares += inside ? of_vector.squares : 0.0f;
   }
-  return sum;
+  return all;
 }
 
-// Statistics of a warp's part of a row: its sum, and the sum of squared deviations from its own
-// mean (from zero for rms_norm).
+// Mean of a part of a row, and the sum of squared deviations from it (from zero for rms_norm).
 struct Moments {
-  float sum, squares;
+  float mean, squares;
 };
+
+// The moments of `count` elements, given their deviations from `mean` in each of LANES lanes. Of
+// equal elements the rounding error of the mean is all that is left; it is subtracted again. In
+// other rows the error of that sum is as large as the sum: nothing is corrected below 1e-5 standard
+// deviations.
+template <typename N, int LANES = 32>
+__device__ __forceinline__ Moments moments_about(float mean, Deviations mine, float count) {
+  const float squares = warp_reduce<Sum, LANES>(mine.squares);
+  if constexpr (!N::kCenter) return {0.0f, squares};
+  const float error = warp_reduce<Sum, LANES>(mine.sum) / count;
+  const float of_error = error * error * count;
+  if (!(of_error > 1e-10f * squares)) return {mean, squares};
+  return {mean + error, fmaxf(squares - of_error, 0.0f)};
+}
 
 // Number of row elements in a warp whose first lane starts at vector `first`.
 template <int STEP, int VEC, int VECS> __device__ __forceinline__ int held(int first, int n_cols) {
@@ -152,12 +174,12 @@ template <typename N, int STEP, bool WHOLE = false, int VEC, int VECS>
 __device__ __forceinline__ Moments moments(const Vec<typename N::T, VEC> (&x)[VECS], int first,
                                            int n_cols) {
   if constexpr (!N::kCenter)
-    return {0.0f, warp_reduce<Sum>(squares_about<STEP>(0.0f, x, first, n_cols))};
+    return moments_about<N>(0.0f, deviations_from<STEP>(0.0f, x, first, n_cols), 1.0f);
   const float sum = warp_reduce<Sum>(sum_of(x));
   const int inside = held<STEP, VEC, VECS>(first - threadIdx.x % 32, n_cols);
   const int count = WHOLE ? 32 * VEC * VECS : inside;
   const float mean = count ? sum / count : 0.0f;
-  return {sum, warp_reduce<Sum>(squares_about<STEP>(mean, x, first, n_cols))};
+  return moments_about<N>(mean, deviations_from<STEP>(mean, x, first, n_cols), count);
 }
 
 struct Statistics {
@@ -168,16 +190,14 @@ struct Statistics {
 // Part i starts at vector `start(i)`. WHOLE: all parts lie inside the row.
 template <int N, int STEP, int VEC, int VECS, bool WHOLE = false> struct Counts {
   static constexpr int kEach = N < 32 ? 1 : N / 32;
-  float count[kEach], inverse[kEach];
+  float count[kEach];
 
   template <typename Start> __device__ __forceinline__ Counts(int n_cols, Start start) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < kEach; i++) {
       const int inside = held<STEP, VEC, VECS>(start(lane % N + 32 * i), n_cols);
-      const int elements = WHOLE ? 32 * VEC * VECS : inside;
-      count[i] = elements;
-      inverse[i] = elements ? 1.0f / elements : 0.0f;
+      count[i] = WHOLE ? 32 * VEC * VECS : inside;
     }
   }
 };
@@ -191,24 +211,26 @@ __device__ __forceinline__ Statistics merge(const Moments *parts,
   const int lane = threadIdx.x % 32;
   constexpr int kEach = Counts<N, STEP, VEC, VECS, WHOLE>::kEach, kLanes = N < 32 ? N : 32;
   Moments mine[kEach];
-  float sum = 0.0f, squares = 0.0f;
+  float sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < kEach; i++) {
     mine[i] = parts[lane % N + 32 * i];
-    sum += mine[i].sum;
+    sum += counts.count[i] * mine[i].mean;
   }
   if constexpr (Norm::kCenter) sum = warp_reduce<Sum, kLanes>(sum);
   const float mean = sum / n_cols;
+  Deviations all = {0.0f, 0.0f};
 #pragma unroll
   for (int i = 0; i < kEach; i++) {
-    squares += mine[i].squares;
+    all.squares += mine[i].squares;
     if constexpr (Norm::kCenter) {
-      const float distance = counts.count[i] > 0.0f ? mine[i].sum * counts.inverse[i] - mean : 0.0f;
-      squares += counts.count[i] * (distance * distance);
+      const float distance = mine[i].mean - mean;
+      all.sum += counts.count[i] * distance;
+      all.squares += counts.count[i] * (distance * distance);
     }
   }
-  squares = warp_reduce<Sum, kLanes>(squares);
-  return {mean, rsqrtf(squares / n_cols + eps)};
+  const Moments of_row = moments_about<Norm, kLanes>(mean, all, n_cols);
+  return {of_row.mean, rsqrtf(of_row.squares / n_cols + eps)};
 }
 
 // y for one vector.

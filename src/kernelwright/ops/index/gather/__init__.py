@@ -66,9 +66,11 @@ def _ladder(operator, its_rungs, order) -> Ladder:
 
 
 LADDER = _ladder(spec.GATHER, RUNGS, heuristics.order)
-LADDER_BACKWARD = _ladder(spec.GATHER_BACKWARD, RUNGS_BACKWARD, heuristics.order_backward)
-LADDER_ADD = _ladder(spec.SCATTER_ADD, RUNGS_ADD, heuristics.order_add)
-LADDER_ADD_BACKWARD = _ladder(spec.SCATTER_ADD_BACKWARD, RUNGS_ADD_BACKWARD, heuristics.order_add)
+LADDER_BACKWARD = _ladder(spec.GATHER_BACKWARD, RUNGS_BACKWARD, heuristics.order_of_sums)
+LADDER_ADD = _ladder(spec.SCATTER_ADD, RUNGS_ADD, heuristics.order_of_sums)
+LADDER_ADD_BACKWARD = _ladder(
+    spec.SCATTER_ADD_BACKWARD, RUNGS_ADD_BACKWARD, heuristics.order_of_gathered
+)
 _gather = bind(LADDER, LADDER_BACKWARD)
 _scatter_add = bind(LADDER_ADD, LADDER_ADD_BACKWARD, same_gradient={"x": "y"})
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
-from struct import pack
 
 import torch
 
-from kernelwright.contract import NULL, CudaKernel, Launch, Plan, Scratch, TensorSpec, i32, i64
-from kernelwright.contract import packed as struct
-from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract import (
+    NULL,
+    CudaKernel,
+    Launch,
+    Plan,
+    Scratch,
+    TensorSpec,
+    i32,
+    i64,
+    struct_of,
+)
+from kernelwright.contract.arithmetic import cdiv, gcd
 from kernelwright.contract.template_args import CTYPE
 from kernelwright.ops.embedding.lookup import cuda as lookup
 
@@ -66,7 +73,7 @@ def _atomics(src_name, y_name, config, x, index, src, n):
     add = _each("atomics", kernel, count, block, args)
     if whole:
         return Plan((start, add))
-    w = math.gcd(numel, 4)
+    w = gcd(numel, 4)
     kernel = f"scatter_narrow<{CTYPE[src.dtype]}, {w}, {block}>"
     narrow = _each("atomics", kernel, numel // w, block, ("sums", y_name, i64(numel // w)))
     return Plan((start, add, narrow), {"sums": _scratch(numel, torch.float32)})
@@ -134,11 +141,11 @@ def _of_targets(launch: Launch) -> Launch:
 
 def _start(trick, to, dtype, block, x, x_dtype, numel):
     """Writes x, or zeros, as `dtype` to `to`."""
-    columns, stride, w = numel, 0, math.gcd(numel, 16 // dtype.itemsize)
+    columns, stride, w = numel, 0, gcd(numel, 16 // dtype.itemsize)
     if x is not None:
         if not x.is_contiguous():
             columns, stride = x.shape[-1], stride_of(x)
-        w = math.gcd(w, x.align // x.itemsize, columns, stride)
+        w = gcd(w, x.align // x.itemsize, columns, stride)
     kernel = f"scatter_start<{CTYPE[x_dtype]}, {CTYPE[dtype]}, {w}, {block}>"
     args = (NULL if x is None else "x", to, i64(numel // w), i64(columns), i64(stride))
     return _each(trick, kernel, numel // w, block, args)
@@ -148,7 +155,7 @@ def _fibers(index, n, x=None):
     """kw::Fibers; `stride` is used only if x is given."""
     m, columns = index.shape[-2:]
     stride = 0 if x is None else stride_of(x)
-    return struct(pack("<5q", n, m, columns, stride, stride_of(index)))
+    return struct_of("<5q", n, m, columns, stride, stride_of(index))
 
 
 def _each(trick, kernel, count, block, args):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 
 from kernelwright.contract import rows_view
+from kernelwright.contract.arithmetic import gcd
 from kernelwright.contract.eligibility import kind, log2, unsupported_dtype
 from kernelwright.ops.embedding.lookup.heuristics import INTEGERS
 
 SIZES = (1, 2, 4, 8)  # bytes of an element that is copied
 FEW = 32  # indices of a fiber, up to which each may be compared with all others
+MANY = 2**18  # indices
 MOST = 2**31 - 1
 
 THREAD = ({"block": 256},)
@@ -84,28 +86,26 @@ def width(x, index) -> int:
     between = stride_of(index)
     if columns == 1 and between != 1:
         return 1
-    span = m if columns == 1 else math.gcd(columns, between)
+    span = m if columns == 1 else gcd(columns, between)
     if index.align < 16:  # a load of several indices is aligned to all of them
-        span = math.gcd(span, index.align // index.itemsize)
-    return math.gcd(min(8, 16 // x.itemsize), span)
+        span = gcd(span, index.align // index.itemsize)
+    return gcd(min(8, 16 // x.itemsize), span)
 
 
 def order(gpu, **specs):
-    """No rung, although cuda_vec16 takes 0.50 to 0.98 times as long as PyTorch
-    (records/nvidia-h200/gather.jsonl): its plan holds for one shape, and each new one would be
-    planned during a call."""
-    return ()
+    """A thread per index for few of them, which are fewer than a GPU's threads."""
+    few = specs["index"].numel() <= MANY
+    return ("cuda_thread", "cuda_vec16") if few else ("cuda_vec16", "cuda_thread")
 
 
-def order_backward(gpu, **specs):
-    """No rung, for the same reason: cuda_small takes 0.28 to 0.56 times as long as PyTorch, others
-    1.2 to 7 times but for one case (records/nvidia-h200/gather.backward.jsonl)."""
-    return ()
+def order_of_sums(gpu, **specs):
+    """None but for few indices of a fiber: the others take 0.9 to 7 times as long as PyTorch
+    (records/nvidia-h200/gather.backward.jsonl, scatter_add.jsonl)."""
+    return ("cuda_small",)
 
 
-def order_add(gpu, **specs):
-    """No rung: scatter_add and its gradient have not been timed."""
-    return ()
+def order_of_gathered(gpu, **specs):
+    return ("cuda_vec16",)
 
 
 def bucket(index, x=None, gy=None, src=None, n=None):

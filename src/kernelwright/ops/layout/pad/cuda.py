@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from struct import pack as to_bytes
 
-from kernelwright.contract import CudaKernel, Launch, Plan, f32, i64, packed
+from kernelwright.contract import CudaKernel, Launch, Plan, f32, i64, struct_of
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE
 from kernelwright.ops.layout.permute_copy.heuristics import blocks_of
@@ -30,7 +29,7 @@ def _plan(trick, template, block, each, x, pad):
     found = walk(x, tuple(pad))
     count = math.prod(d.size for d in found)
     dims = [Dim(1, 1, 0, 0)] * (MOST - len(found)) + list(found)
-    box = packed(to_bytes(f"<{4 * MOST}q", *(n for of in zip(*dims, strict=True) for n in of)))
+    box = struct_of(f"<{4 * MOST}q", *(n for of in zip(*dims, strict=True) for n in of))
     kernel = CudaKernel(Path(__file__).with_name(f"cuda_{trick}.cu"), f"pad_{trick}<{template}>")
     args = ("x", "y", i64(count), box, f32("value"))
     return Plan((Launch(kernel, blocks_of(cdiv(count, each), block), args, (block, 1, 1)),))

@@ -28,8 +28,7 @@ def width(x, pad) -> int:
 
 
 def order(gpu, x, pad, value=0.0):
-    """No rung: none has been timed."""
-    return ()
+    return ("cuda_vec16",)
 
 
 def bucket(x, pad, value=0.0):

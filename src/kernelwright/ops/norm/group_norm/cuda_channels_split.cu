@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll 4
     for (int j = k / groups; j < blocks; j += down) {
       const kw::Moments part = parts[j * groups + k % groups];
-      all.add({kw::Range(slabs.rows, blocks, j).count() * slabs.per, part.sum, part.squares});
+      all.add({kw::Range(slabs.rows, blocks, j).count() * slabs.per, part.mean, part.squares});
     }
     merged[k] = all;
   }

@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(THREADS)
     all = {0.0f, 0.0f, 0.0f};
 #pragma unroll
     for (int r = 0; r < CLUSTER; r++)
-      all.add({kw::Share(sets, CLUSTER, r).count, parts[r].sum, parts[r].squares});
+      all.add({kw::Share(sets, CLUSTER, r).count, parts[r].mean, parts[r].squares});
   }
   const kw::Statistics s = {all.mean, rsqrtf(all.squares / all.count + eps)};
   if (rank == 0 && threadIdx.x == 0) {

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(THREADS)
   kw::Welford all = {0.0f, 0.0f, 0.0f};
   for (int i = threadIdx.x; i < blocks; i += THREADS) {
     const kw::Moments part = partial[set * blocks + i];
-    all.add({kw::Share(sets, blocks, i).count, part.sum, part.squares});
+    all.add({kw::Share(sets, blocks, i).count, part.mean, part.squares});
   }
   all = kw::block_welford(all, scratch);
   if (threadIdx.x > 0) return;

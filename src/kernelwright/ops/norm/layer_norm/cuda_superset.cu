@@ -11,30 +11,33 @@
 // registers of a block.
 #include "shifted.cuh"
 
-// A warp's part of a row: its sum, the squared deviations from its own mean (from zero for
-// rms_norm), and its number of elements.
+// A warp's part of a row: its moments, and its number of elements.
 struct Part {
-  float sum, squares, count;
+  kw::Moments moments;
+  float count;
 };
 
 template <typename N, int TEAM>
 __device__ __forceinline__ kw::Statistics statistics(Part part, Part *parts, int n_cols,
                                                      float eps) {
+  kw::Moments of_row = part.moments;
   if constexpr (TEAM > 32) {
     constexpr int kWarps = TEAM / 32, kWidth = kw::power_of_two(kWarps);
     const int at = threadIdx.x % kWidth;
     if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = part;
     __syncthreads();
-    part = at < kWarps ? parts[at] : Part{0.0f, 0.0f, 0.0f};
-    const float own = part.count > 0.0f ? part.sum / part.count : 0.0f;
+    part = at < kWarps ? parts[at] : Part{{0.0f, 0.0f}, 0.0f};
+    float mean = 0.0f;
+    kw::Deviations mine = {0.0f, part.moments.squares};
     if constexpr (N::kCenter) {
-      part.sum = kw::warp_reduce<kw::Sum, kWidth>(part.sum);
-      const float distance = own - part.sum / n_cols;
-      part.squares += part.count * (distance * distance);
+      mean = kw::warp_reduce<kw::Sum, kWidth>(part.count * part.moments.mean) / n_cols;
+      const float distance = part.moments.mean - mean;
+      mine.sum = part.count * distance;
+      mine.squares += part.count * (distance * distance);
     }
-    part.squares = kw::warp_reduce<kw::Sum, kWidth>(part.squares);
+    of_row = kw::moments_about<N, kWidth>(mean, mine, n_cols);
   }
-  return {part.sum / n_cols, rsqrtf(part.squares / n_cols + eps)};
+  return {of_row.mean, rsqrtf(of_row.squares / n_cols + eps)};
 }
 
 template <typename N, int VECS, int TEAM, int THREADS>
@@ -71,32 +74,41 @@ __global__ void __launch_bounds__(THREADS)
     }
   }
 
-  Part part = {0.0f, 0.0f, static_cast<float>(n_cols)};
-  if constexpr (N::kCenter) part.sum = kw::warp_reduce<kw::Sum, kw::kLanes<TEAM>>(kw::sum_of(kept));
-  if constexpr (N::kCenter && TEAM > 32) {
-    int count = 0;
+  constexpr int kLanes = kw::kLanes<TEAM>;
+  float count = n_cols, mean = 0.0f;
+  if constexpr (N::kCenter) {
+    if constexpr (TEAM > 32) {
+      int inside = 0;
 #pragma unroll
-    for (int v = 0; v < VECS; v++) {
-      const int from = superset.column(v * TEAM + first - threadIdx.x % 32);
-      count += min(max(from + 32 * kWidth, 0), n_cols) - min(max(from, 0), n_cols);
+      for (int v = 0; v < VECS; v++) {
+        const int from = superset.column(v * TEAM + first - threadIdx.x % 32);
+        inside += min(max(from + 32 * kWidth, 0), n_cols) - min(max(from, 0), n_cols);
+      }
+      count = inside;
     }
-    part.count = count;
+    const float sum = kw::warp_reduce<kw::Sum, kLanes>(kw::sum_of(kept));
+    mean = count > 0.0f ? sum / count : 0.0f;
   }
-  const float own = N::kCenter && part.count > 0.0f ? part.sum / part.count : 0.0f;
+  kw::Deviations mine = {0.0f, 0.0f};
 #pragma unroll
   for (int v = 0; v < VECS; v++) {
     const int col = superset.column(v * TEAM + first);
-    float f[kWidth], of_vector = 0.0f;
+    float f[kWidth];
+    kw::Deviations of_vector = {0.0f, 0.0f};
     kw::to_float(kw::opaque(kept[v]), f);
     if (N::kCenter && !superset.whole(col)) {
 #pragma unroll
-      for (int i = 0; i < kWidth; i++) f[i] = superset.inside(col + i) ? f[i] : own;
+      for (int i = 0; i < kWidth; i++) f[i] = superset.inside(col + i) ? f[i] : mean;
     }
 #pragma unroll
-    for (int i = 0; i < kWidth; i++) of_vector += (f[i] - own) * (f[i] - own);
-    part.squares += of_vector;
+    for (int i = 0; i < kWidth; i++) {
+      of_vector.sum += f[i] - mean;
+      of_vector.squares += (f[i] - mean) * (f[i] - mean);
+    }
+    mine.sum += of_vector.sum;
+    mine.squares += of_vector.squares;
   }
-  part.squares = kw::warp_reduce<kw::Sum, kw::kLanes<TEAM>>(part.squares);
+  const Part part = {kw::moments_about<N, kLanes>(mean, mine, count), count};
   const kw::Statistics s = statistics<N, TEAM>(part, parts, n_cols, eps);
   if (first == 0 && row < n_rows) {
     if (N::kCenter) means[row] = s.mean;

@@ -145,8 +145,8 @@ __global__ void __launch_bounds__(TEAM, BLOCKS)
     if constexpr (N::kCenter) sum = kw::warp_reduce<kw::Sum>(sum);
     if (threadIdx.x % 32 == 0) dots[turn][warp] = dot, sums[turn][warp] = sum;
     __syncthreads();  // all threads have read the row: its memory receives gx
-    dot = kw::sum_of_warps<TEAM / 32>(dots[turn]) * (share * s.rstd);
-    if constexpr (N::kCenter) sum = kw::sum_of_warps<TEAM / 32>(sums[turn]) * (share * s.rstd);
+    kw::Sums mean = {kw::sum_of_warps<TEAM / 32>(dots[turn]) * share, 0.0f};
+    if constexpr (N::kCenter) mean.sum = kw::sum_of_warps<TEAM / 32>(sums[turn]) * share;
 
 #pragma unroll
     for (int v = 0; v < VECS; v++) {
@@ -158,8 +158,7 @@ __global__ void __launch_bounds__(TEAM, BLOCKS)
 #pragma unroll
       for (int i = 0; i < kWidth; i++) {
         xhat[i] = (N::kCenter ? xhat[i] - s.mean : xhat[i]) * s.rstd;
-        const float rest = N::kCenter ? xhat[i] * dot + sum : xhat[i] * dot;
-        f[i] = s.rstd * (f[i] * weight[v][i]) - rest;
+        f[i] = kw::gradient_of<N>(f[i], weight[v][i], xhat[i], s, mean);
         if constexpr (N::kAdd) f[i] += more[i];
       }
       if (k * kWidth < n_cols) of_row[k] = kw::from_float<T>(f);

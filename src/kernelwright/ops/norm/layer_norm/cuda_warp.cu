@@ -46,10 +46,11 @@ __global__ void __launch_bounds__(kThreads)
   kw::Statistics s[ROWS];
 #pragma unroll
   for (int i = 0; i < ROWS; i++) {
-    s[i].mean = 0.0f;
-    if (N::kCenter) s[i].mean = kw::warp_reduce<kw::Sum, WIDTH>(kw::sum_of(kept[i])) / n_cols;
-    const float squares = kw::squares_about<WIDTH>(s[i].mean, kept[i], lane, n_cols);
-    s[i].rstd = rsqrtf(kw::warp_reduce<kw::Sum, WIDTH>(squares) / n_cols + eps);
+    float mean = 0.0f;
+    if (N::kCenter) mean = kw::warp_reduce<kw::Sum, WIDTH>(kw::sum_of(kept[i])) / n_cols;
+    const kw::Deviations mine = kw::deviations_from<WIDTH>(mean, kept[i], lane, n_cols);
+    const kw::Moments of_row = kw::moments_about<N, WIDTH>(mean, mine, n_cols);
+    s[i] = {of_row.mean, rsqrtf(of_row.squares / n_cols + eps)};
   }
   // lane i stores the statistics of row i: one access for all rows
   kw::Statistics mine = s[0];

@@ -31,6 +31,15 @@ struct Sums {
   float dot, sum;
 };
 
+// The gradient of one element, given its row's means of g xhat and of g. For layer_norm, w gy is
+// rounded as in these means: the gradient of a row of one element is exactly 0.
+template <typename N>
+__device__ __forceinline__ float gradient_of(float gy, float w, float xhat, Statistics s,
+                                             Sums mean) {
+  if constexpr (!N::kCenter) return s.rstd * (gy * w) - xhat * (s.rstd * mean.dot);
+  return s.rstd * (__fmul_rn(gy, w) - (xhat * mean.dot + mean.sum));
+}
+
 // ROWS rows in flight for a team of TEAM threads; a block has THREADS / TEAM teams. cp.async copies
 // the next rows while these are computed: a thread's elements go to shared memory slots that only
 // this thread uses, so no barrier is needed, and a slot is refilled as soon as the thread has read
@@ -145,7 +154,6 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
   // gx.
   __device__ __forceinline__ void gradient(T *gx, int i, long long row, Statistics s,
                                            Sums mean) const {
-    const float dot = s.rstd * mean.dot, sum = s.rstd * mean.sum;
 #pragma unroll
     for (int v = 0; v < VECS; v++) {
       float gy[VEC], xhat[VEC], w[VEC], more[VEC];
@@ -153,8 +161,7 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
       if constexpr (N::kAdd) to_float(*slot(i, 2, v), more);
 #pragma unroll
       for (int k = 0; k < VEC; k++) {
-        const float rest = N::kCenter ? xhat[k] * dot + sum : xhat[k] * dot;
-        gy[k] = s.rstd * (gy[k] * w[k]) - rest;
+        gy[k] = gradient_of<N>(gy[k], w[k], xhat[k], s, mean);
         if constexpr (N::kAdd) gy[k] += more[k];
       }
       store_if(gx + row * n_cols + column(v), column(v) < n_cols, from_float<T>(gy));
