@@ -44,7 +44,7 @@ def test_an_instruction_is_a_call_of_the_runtime(ptx, call):
         "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
         "[%0], [%1, {%2, %3, %4}], [%5], {%6}",
         "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, %6, 0",
-        "mbarrier.arrive.shared::cta.b64 %0, [%1]",
+        "mbarrier.arrive.noComplete.shared::cta.b64 %0, [%1], %2",
     ],
 )
 def test_what_is_not_emulated_is_refused_by_name(ptx):
@@ -58,7 +58,8 @@ def test_what_is_not_emulated_is_refused_by_name(ptx):
 
 SOURCE = FIXTURES / "emulated" / "hopper.cu"
 KERNELS = [
-    "box", "to_the_next", "halves", "bfloats", "e4m3", "e5m2",
+    "box", "to_the_next", "halves", "bfloats", "e4m3", "e5m2", "states",
+    "reduced<float>", "reduced<int>", "reduced<__nv_bfloat16>", "reduced<__half>",
     *re.findall(r"^(?:OF_FOUR|OF_TWO|FROM_FOUR)\((held_\w+)", SOURCE.read_text(), re.M),
 ]  # fmt: skip
 TENSOR = torch.arange(40 * 64, dtype=torch.int16).view(torch.bfloat16).reshape(40, 64)
@@ -365,3 +366,38 @@ def test_a_block_copies_from_its_shared_memory_to_anothers(seed):
     out = torch.zeros_like(values)
     run("to_the_next", values, out, block=64, grid=4, cluster=2, seed=seed)
     assert torch.equal(out, values[[1, 0, 3, 2]])
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("float", torch.float32),
+        ("int", torch.int32),
+        ("__nv_bfloat16", torch.bfloat16),
+        ("__half", torch.float16),
+    ],
+)
+@pytest.mark.parametrize("seed", [0, 3])
+def test_stores_that_add(name, dtype, seed):
+    torch.manual_seed(seed)
+    values = (torch.randn(4, 8, 32) * 8).to(dtype)
+    tensor = (torch.randn(20, 48) * 8).to(dtype)
+    before, most = tensor.clone(), torch.zeros(8, 32, dtype=torch.int32)
+    map_ = TensorMap("x", dtype, (48, 20), (48 * dtype.itemsize,), (32, 8), 0)
+    run(f"reduced<{name}>", values, most, i32(24), i32(-2), block=64, grid=4,
+        maps={map_: tensor}, seed=seed)  # fmt: skip
+    want = before.clone()
+    for each in values:  # rounded after each addition, in one order
+        want[:6, 24:] += each[2:, :24]
+    assert torch.allclose(tensor.double(), want.double(), rtol=0.02, atol=0.1)
+    assert torch.equal(tensor[6:], before[6:]) and torch.equal(tensor[:, :24], before[:, :24])
+    bits = values.view(torch.int32).amax(0).clamp(min=0) if dtype.itemsize == 4 else 0 * most
+    assert torch.equal(most, bits)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_phases_by_their_states(seed):
+    out = torch.zeros(3, 32, dtype=torch.int32)
+    run("states", out, block=32, seed=seed)
+    assert (out[0] >= 32).all() and (out[1] >= 64).all()
+    assert torch.equal(out[2], torch.tensor([80, 0] * 16, dtype=torch.int32))

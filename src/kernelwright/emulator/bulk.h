@@ -7,6 +7,7 @@
 #include "async.h"
 #include "boxes.h"
 #include "cluster.h"
+#include "reductions.h"
 
 namespace kw::emulator {
 namespace {
@@ -22,6 +23,23 @@ void tell(Thread &t, const Engine &step) {
   if (o && o->engine) observed(t, step.where, [&] { o->engine(t, step); });
 }
 
+// Elements that a store writes or combines with others.
+void put(const Bulk &c, unsigned char *to, const unsigned char *from, unsigned bytes) {
+  if (c.reduction == kReplace) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  const unsigned each = kTypeBytes[c.type];
+  for (unsigned i = 0; i < bytes; i += each) reduce(c.reduction, c.type, to + i, from + i);
+}
+// What a box has outside of its tensor.
+void fill(const TensorMap &m, unsigned char *to) {
+  std::memset(to, 0, m.bytes);
+  if (!m.nan) return;
+  std::memset(to, 0xff, m.bytes);
+  to[m.bytes - 1] = 0x7f;
+}
+
 void complete(Worker &w, const Bulk &c) {
   Running &b = w.blocks[c.block->rank];
   if (!b.alive && !c.stores())
@@ -35,7 +53,7 @@ void complete(Worker &w, const Bulk &c) {
       std::memmove(shared + c.at, memory_of(w, running(*c.thread)) + c.from, c.bytes);
       break;
     case Bulk::kStore:
-      std::memcpy(c.global, shared + c.at, c.bytes);
+      put(c, static_cast<unsigned char *>(c.global), shared + c.at, c.bytes);
       break;
     case Bulk::kBoxLoad:
       each_element(c.map, c.first, [&](const unsigned char *from, unsigned at) {
@@ -43,12 +61,12 @@ void complete(Worker &w, const Bulk &c) {
         if (from)
           std::memcpy(to, from, c.map.bytes);
         else
-          std::memset(to, 0, c.map.bytes);
+          fill(c.map, to);
       });
       break;
     case Bulk::kBoxStore:
       each_element(c.map, c.first, [&](unsigned char *to, unsigned at) {
-        if (to) std::memcpy(to, shared + swizzled(c.at + at, c.map.swizzle), c.map.bytes);
+        if (to) put(c, to, shared + swizzled(c.at + at, c.map.swizzle), c.map.bytes);
       });
       break;
   }
@@ -151,13 +169,14 @@ void kw_bulk_send(unsigned to, unsigned from, unsigned bytes, unsigned mbarrier)
   c.from = source.at, c.bytes = bytes, c.mbarrier = counted.at;
   start(t, c);
 }
-void kw_bulk_store(void *to, unsigned from, unsigned bytes) {
+void kw_bulk_store(void *to, unsigned from, unsigned bytes, Reduction reduction, unsigned type) {
   Thread &t = *kw_current;
   check_copy(t, from, bytes, to, HERE);
   const Place p = find_bytes(t, from, bytes, "copies from", HERE);
   Bulk c = {};
   c.kind = Bulk::kStore, c.thread = &t, c.where = HERE, c.block = p.block, c.at = p.at;
   c.bytes = bytes, c.global = to, c.group = async_of(t).bulk_group;
+  c.reduction = reduction, c.type = type;
   start(t, c);
 }
 void kw_box_load(unsigned to, const void *at_map, const int *at, unsigned dimensions,
@@ -185,7 +204,8 @@ void kw_box_load(unsigned to, const void *at_map, const int *at, unsigned dimens
   for (unsigned rank = 0; rank < t.block->cluster; ++rank)
     if (blocks >> rank & 1) c.block = &worker_of(&t).blocks[rank], start(t, c);
 }
-void kw_box_store(const void *at_map, unsigned from, const int *at, unsigned dimensions) {
+void kw_box_store(const void *at_map, unsigned from, const int *at, unsigned dimensions,
+                  Reduction reduction) {
   Thread &t = *kw_current;
   const TensorMap &map = map_at(t, at_map, dimensions, HERE);
   const Place p = find_bytes(t, from, box_bytes(map), "copies from", HERE);
@@ -193,6 +213,7 @@ void kw_box_store(const void *at_map, unsigned from, const int *at, unsigned dim
   Bulk c = {};
   c.kind = Bulk::kBoxStore, c.thread = &t, c.where = HERE, c.block = p.block, c.at = p.at;
   c.map = map, c.group = async_of(t).bulk_group;
+  c.reduction = reduction, c.type = map.type;
   std::memcpy(c.first, at, dimensions * sizeof *at);
   start(t, c);
 }

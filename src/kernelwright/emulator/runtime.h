@@ -142,10 +142,15 @@ struct alignas(64) TensorMap {
   std::uint16_t box[5];      // elements that a copy moves
   std::uint8_t steps[5];     // element strides
   std::uint8_t dimensions, bytes, swizzle;  // swizzle in bytes
-  std::uint8_t reserved[42];
+  std::uint8_t type;                        // as CUtensorMapDataType counts
+  bool nan;                                 // outside of the tensor is no number, instead of 0
+  std::uint8_t reserved[40];
 };
 static_assert(sizeof(TensorMap) == 128);
 constexpr std::uint64_t kTensorMap = 0x70616d20726f736eu;
+
+// What a store does with the elements in memory.
+enum Reduction : unsigned char { kReplace, kAdd, kMin, kMax, kInc, kDec, kAnd, kOr, kXor };
 
 // A copy by the tensor memory accelerator. `block`: whose shared memory it fills or, of a store,
 // reads, at `at`; `from`: the source in its thread's own block, of a send. `first`: of a box.
@@ -160,6 +165,8 @@ struct Bulk {
   int first[5];
   unsigned mbarrier, phase;  // that counts its bytes; its phase when the copy began
   unsigned group;            // of a store
+  Reduction reduction;
+  unsigned type;  // of the elements that it combines
 
   bool stores() const { return kind == kStore || kind == kBoxStore; }
 };
@@ -301,18 +308,25 @@ void kw_cluster_arrive(bool relaxed);
 void kw_cluster_wait();
 void kw_mbarrier_init(unsigned address, unsigned count);
 void kw_mbarrier_init_fence();
-void kw_mbarrier_expect(unsigned address, unsigned bytes);
+unsigned long long kw_mbarrier_expect(unsigned address, unsigned bytes);
 void kw_mbarrier_wait(unsigned address, unsigned parity);
 void kw_send(unsigned to, std::uint64_t value, unsigned bytes, unsigned mbarrier);
-void kw_mbarrier_arrive(unsigned address, unsigned count);
+// The state that an arrival returns: the number of the phase, and above it the missing arrivals.
+unsigned long long kw_mbarrier_arrive(unsigned address, unsigned count);
+unsigned long long kw_mbarrier_drop(unsigned address);  // for all later phases
+bool kw_mbarrier_test(unsigned address, unsigned parity);
+void kw_mbarrier_bytes(unsigned address, long long bytes);  // expected; negative: arrived
+void kw_mbarrier_end(unsigned address);
 void kw_fence_proxy_async();
 // Bulk copies and copies of boxes of tensors. `at`: the box's first element, one per dimension.
 void kw_bulk_load(unsigned to, const void *from, unsigned bytes, unsigned mbarrier);
 void kw_bulk_send(unsigned to, unsigned from, unsigned bytes, unsigned mbarrier);
-void kw_bulk_store(void *to, unsigned from, unsigned bytes);
+void kw_bulk_store(void *to, unsigned from, unsigned bytes,
+                   kw::emulator::Reduction = kw::emulator::kReplace, unsigned type = 0);
 void kw_box_load(unsigned to, const void *map, const int *at, unsigned dimensions,
                  unsigned mbarrier, unsigned blocks);
-void kw_box_store(const void *map, unsigned from, const int *at, unsigned dimensions);
+void kw_box_store(const void *map, unsigned from, const int *at, unsigned dimensions,
+                  kw::emulator::Reduction = kw::emulator::kReplace);
 void kw_box_prefetch(const void *map);
 void kw_bulk_commit();
 void kw_bulk_wait(unsigned groups, bool reads);  // `reads`: only their reads

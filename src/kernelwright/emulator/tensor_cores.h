@@ -13,6 +13,7 @@ struct Tiles {
 };
 void multiply(const Product &, Tiles &);
 double half_value(std::uint32_t bits);
+std::uint32_t half_bits(double x);  // to nearest even
 
 // Bits of an element of an operand.
 constexpr unsigned bits_of(Format f) {

@@ -9,7 +9,7 @@ namespace {
 
 // Lanes of one warp do not take turns by themselves: there, volatile orders nothing.
 bool may_meet(const Event &e, const Seen &s, bool in_shared) {
-  if ((e.kind | s.kind) & kSent) return false;
+  if ((e.kind | s.kind) & kSent) return e.kind & s.kind & kAtomic;
   const unsigned strong = e.kind & s.kind & (kVolatile | kAtomic);
   if (strong & kAtomic) return true;
   const bool each = (e.kind & (kVolatile | kAtomic)) && (s.kind & (kVolatile | kAtomic));

@@ -115,7 +115,7 @@ void in_shared_at(Thread &t, const Engine &e, const Block &owner, unsigned at, u
 void in_global_at(Thread &t, const Engine &e, const Event &event) {
   const Bulk &c = *e.copy;
   const auto look = [&](const void *at, unsigned bytes) {
-    const unsigned kind = (event.kind & kWrite) | (event.kind & kSent) | kEngine;
+    const unsigned kind = (event.kind & (kWrite | kAtomic | kSent)) | kEngine;
     Seen s = {t, at, e.where, bytes, kind, kNowhere, 0, t.block};
     in_global(s, event.code, &event);
   };
@@ -190,8 +190,9 @@ void store_begins(Thread &t, const Engine &e) {
   const unsigned bytes = c.kind == Bulk::kBoxStore ? box_bytes(c.map) : c.bytes;
   in_shared_at(t, e, *c.block, c.at, bytes,
                sent_by(own.reads, c.group, t, block, kVolatile, place));
-  stores_same = stores_what_is_there(c);
-  in_global_at(t, e, sent_by(own.writes, c.group, t, block, kWrite | kVolatile, place));
+  const unsigned combines = c.reduction == kReplace ? 0u : unsigned(kAtomic);
+  stores_same = !combines && stores_what_is_there(c);
+  in_global_at(t, e, sent_by(own.writes, c.group, t, block, kWrite | kVolatile | combines, place));
 }
 
 void copy_ends(Thread &t, const Engine &e) {

@@ -14,12 +14,20 @@ from __future__ import annotations
 
 import re
 import struct
+from collections import defaultdict
 from collections.abc import Iterable
+
+import torch
 
 from kernelwright.contract import Scalar, TensorMap
 
 _HOPPER = re.compile(r"\b(?:wgmma\.|cp\.(?:reduce\.)?async\.bulk|setmaxnreg|tcgen05\.)")
 _MARK = 0x70616D20726F736E
+#: As CUtensorMapDataType counts them.
+_TYPES = defaultdict(int) | {
+    torch.int16: 1, torch.uint16: 1, torch.uint32: 2, torch.int32: 3, torch.uint64: 4,
+    torch.int64: 5, torch.float16: 6, torch.float32: 7, torch.float64: 8, torch.bfloat16: 9,
+}  # fmt: skip
 
 
 def needed(texts: Iterable[str]) -> bool:
@@ -40,5 +48,5 @@ def encoded(map: TensorMap, address: int) -> bytes:
     strides = (*map.strides, *(0,) * (5 - n))
     last = (*(s - 1 for s in map.shape), *(0,) * (5 - n))
     box = (*map.box, *(1,) * (5 - n))
-    rest = n, map.dtype.itemsize, map.swizzle
-    return struct.pack("=QQ4Q5I5H5B3B42x", _MARK, address, *strides, *last, *box, *(1,) * 5, *rest)
+    rest = n, map.dtype.itemsize, map.swizzle, _TYPES[map.dtype]
+    return struct.pack("=QQ4Q5I5H5B4B41x", _MARK, address, *strides, *last, *box, *(1,) * 5, *rest)
