@@ -11,6 +11,7 @@ from kernelwright.contract import CudaKernel, Launch, TensorMap, i32, packed
 from kernelwright.dispatch import ladder
 from kernelwright.emulator import hopper
 from kernelwright.emulator.checks import CHECKS, Watch
+from kernelwright.emulator.program import run as run_program
 from kernelwright.workbench.binary_info import dissect
 from support.paths import FIXTURES
 
@@ -126,3 +127,37 @@ def test_dissect_counts_copies_and_products():
     # per product: 8 times 8 rows of A and 16 of B, two units of 16 bytes each
     (line,) = (x for x in dissect.lines(found) if x.kind == "wgmma")
     assert line.passes == line.requests * (8 + 16) * 2
+
+
+PROGRAM = FIXTURES / "programs" / "hopper.cu"
+
+
+@pytest.mark.long
+def test_a_program_with_tensor_maps_and_products(capfd):
+    done = run_program(PROGRAM, check=tuple(CHECKS))
+    assert (done.code, done.findings, capfd.readouterr().out) == (0, (), "passed\n")
+    assert run_program(PROGRAM).code == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");',
+            "",
+            r"hopper.cu:\d+: .* written by .* with no fence.proxy.async",
+        ),
+        ("wgmma.wait_group.sync.aligned %0", "wgmma.wait_group.sync.aligned 1", "register of D"),
+        ("(M + N) * K * 2)\n", "M * K * 2)\n", "copies to block .* which has ended"),
+        ("1ull << 62", "2ull << 62", "a swizzle of 64 bytes, but the box"),
+        ("wait(&full, 0);", "", "with no wait for an mbarrier"),
+    ],
+)
+def test_a_fault_of_a_program_is_found(tmp_path, old, new, said):
+    text = PROGRAM.read_text()
+    assert old in text
+    (tmp_path / "hopper.cu").write_text(text.replace(old, new))
+    done = run_program(tmp_path / "hopper.cu", check=tuple(CHECKS))
+    found = [x.text for x in (*done.findings, *done.notes)]
+    assert any(re.search(said, text) for text in found), found

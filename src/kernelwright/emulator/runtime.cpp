@@ -60,7 +60,7 @@ void carry() {
   for (;;) {
     t->stack = stack;
     t->wait = kNothing;
-    t->async = nullptr;
+    t->async = nullptr, t->statement = nullptr;
     t->epoch = t->warp_epoch = t->arrivals = t->phase = 0;
     set(running(*t).started, t->number);
     if (w.launch->observer && w.launch->observer->thread_begin)

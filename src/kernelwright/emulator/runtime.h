@@ -69,6 +69,7 @@ struct Thread {
   void *data;             // the observer's own
   void (*act)(void *const *data);  // of a warp's instruction
   struct Async *async;             // copies that it has begun and not waited for; or null
+  const void *statement;  // the asm statement that it executes, in a whole program; or null
 
   unsigned warp() const { return number / 32; }
   unsigned lane() const { return number % 32; }

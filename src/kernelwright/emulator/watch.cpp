@@ -118,6 +118,7 @@ template <typename Word> bool exchange(void *p, std::uint64_t *expected, std::ui
 
 }  // namespace
 
+#undef HERE
 #define HERE __builtin_extract_return_addr(__builtin_return_address(0))
 
 extern "C" {

@@ -10,8 +10,8 @@
 
 #include "runtime.h"
 
-// Where the function that says so was called from.
-#define HERE __builtin_extract_return_addr(__builtin_return_address(0))
+// Where the function that says so was called from, or the asm statement that calls it.
+#define HERE kw::emulator::place_in(__builtin_extract_return_addr(__builtin_return_address(0)))
 
 namespace kw::emulator {
 
@@ -22,6 +22,10 @@ void on_time(Thread &, const void *where);
 void settle_doubts(std::uint64_t shuffled = 0);
 
 namespace {
+
+const void *place_in(const void *caller) {
+  return kw_current && kw_current->statement ? kw_current->statement : caller;
+}
 
 constexpr unsigned kMostThreads = 1024, kWords = kMostThreads / 64;
 constexpr std::size_t kGuard = 4096;    // bytes at a stack's end that no one may touch
