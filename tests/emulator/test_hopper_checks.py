@@ -133,10 +133,16 @@ PROGRAM = FIXTURES / "programs" / "hopper.cu"
 
 
 @pytest.mark.long
-def test_a_program_with_tensor_maps_and_products(capfd):
-    done = run_program(PROGRAM, check=tuple(CHECKS))
+@pytest.mark.parametrize("name", ["hopper.cu", "hopper_barrier.cu"])
+def test_a_program_with_tensor_maps(name, capfd):
+    done = run_program(PROGRAM.with_name(name), check=tuple(CHECKS))
     assert (done.code, done.findings, capfd.readouterr().out) == (0, (), "passed\n")
-    assert run_program(PROGRAM).code == 0
+    assert run_program(PROGRAM.with_name(name)).code == 0
+
+
+@pytest.mark.long
+def test_a_libcu_barrier_is_waited_for_by_threads_that_run_one_by_one():
+    assert run_program(FIXTURES / "right" / "cuda_barrier.cu").code == 0
 
 
 @pytest.mark.long

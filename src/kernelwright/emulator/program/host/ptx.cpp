@@ -395,9 +395,7 @@ const Code *parsed(const char *text, const char *file, int line) {
   return code;
 }
 
-bool asynchronous(const Code *code) {
-  return code->products;
-}
+bool asynchronous(const Code *code) { return code->products; }
 
 void execute(const Code *code, Operand *operands, unsigned count) {
   execute(code, operands, count, HERE, nullptr);
