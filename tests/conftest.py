@@ -111,9 +111,18 @@ def pytest_collection_modifyitems(config, items):
     items[:] = kept
 
 
-def pytest_runtest_teardown():
-    """The GPU's memory is shared by the processes: what PyTorch keeps for later is freed."""
-    if torch.cuda.is_initialized() and torch.cuda.memory_reserved() > 1 << 30:
+def pytest_runtest_teardown(item):
+    """Waits for the GPU, so that an error belongs to the test that has caused it. After one, every
+    other call in the process would fail: the process ends, and a new one runs the other tests.
+    What PyTorch keeps for later is freed, because the processes share the GPU's memory."""
+    if not torch.cuda.is_initialized():
+        return
+    try:
+        torch.cuda.synchronize()
+    except Exception as e:
+        print(f"{item.nodeid}: {e}", file=sys.__stderr__, flush=True)
+        os._exit(3) if os.environ.get("PYTEST_XDIST_WORKER") else pytest.exit(str(e), 3)
+    if torch.cuda.memory_reserved() > 1 << 30:
         torch.cuda.empty_cache()
 
 

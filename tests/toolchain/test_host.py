@@ -11,7 +11,7 @@ import torch
 from torch._dynamo import compiled_autograd
 
 import kernelwright as kw
-from kernelwright.dispatch import binding
+from kernelwright.dispatch import binding, cpp
 from kernelwright.toolchain import c_extensions, driver, host, modes
 from support.cpp_calls import in_cpp, labelled, recording, told
 from support.hosted import hosted
@@ -153,6 +153,23 @@ def test_the_node_is_in_cpp(outside):
     with outside():
         python = type(nodes_of(x))
     assert type(nodes_of(x)) is not python and nodes_of(x).name() == "softmaxBackward"
+
+
+def test_a_gradient_that_does_not_exist_is_refused_as_in_python(outside):
+    x, mean = torch.randn(4, 16, 8, requires_grad=True), torch.zeros(16)
+    call = partial(cpp.entries["batch_norm_inference"], x, None, None)
+    assert call(mean, mean + 1, 1e-5, False).grad_fn.name() == "batch_norm_inferenceBackward"
+    y = call(mean.requires_grad_(), torch.ones(16), 1e-5, False)
+    with pytest.raises(NotImplementedError, match="^mean: batch_norm_inference has no gradient"):
+        y.sum().backward()
+
+
+def test_a_gradient_of_an_absent_result_is_none(outside):
+    leaves = [torch.randn(1, 1, 64, 16, requires_grad=True) for _ in range(3)]
+    y, final = cpp.entries["linear_attention"](*leaves, None, None, False, 1.0)
+    assert final.shape == (0,) and y.grad_fn.name() == "linear_attentionBackward"
+    gradients = torch.autograd.grad((y, final), leaves, (torch.ones_like(y), final.detach()))
+    assert [g.shape for g in gradients] == [t.shape for t in leaves]
 
 
 def test_an_inplace_change_of_what_is_saved_is_refused(outside):

@@ -120,8 +120,16 @@ bool wants_gradient(at::ArrayRef<Argument> given) {
   return false;
 }
 
+// The first derivative that applies to a call; null if none does.
+std::shared_ptr<const Derivative> derivative_of(const Entry &e, at::ArrayRef<Argument> given) {
+  for (const auto &d : e.derivatives)
+    if (holds(*d, given)) return d;
+  return nullptr;
+}
+
 // NotImplemented for calls that run in Python: intercepted calls, calls with a named rung, tensors
-// that C++ does not support, and derivatives of a Python function instead of a plan.
+// that C++ does not support, derivatives of a Python function instead of a plan, and tensors that
+// have no gradient but require one.
 PyObject *call_entry(PyObject *self, PyObject *const *args, size_t count, PyObject *keywords) {
   HANDLE_TH_ERRORS
   const Entry &e = *reinterpret_cast<Entry *>(self);
@@ -140,9 +148,10 @@ PyObject *call_entry(PyObject *self, PyObject *const *args, size_t count, PyObje
   Arguments arguments;
   if (!parse(c.kinds, named.data(), arguments)) Py_RETURN_NOTIMPLEMENTED;
   const bool differentiable = at::GradMode::is_enabled() && wants_gradient(arguments);
-  if (differentiable && e.derivatives.empty()) Py_RETURN_NOTIMPLEMENTED;
-  const Bound bound = bound_to(c, Key(c.kinds, arguments), named.data());
   const auto operands = at::ArrayRef<Argument>(arguments.data(), arguments.size() - 1);
+  const auto derivative = differentiable ? derivative_of(e, operands) : nullptr;
+  if (differentiable && !derivative) Py_RETURN_NOTIMPLEMENTED;
+  const Bound bound = bound_to(c, Key(c.kinds, arguments), named.data());
   if (!differentiable) {
     if (bound.plan) return wrapped(run(*bound.plan, operands));
     return PyObject_Vectorcall(bound.function.it, args, given - 1, nullptr);
@@ -150,11 +159,7 @@ PyObject *call_entry(PyObject *self, PyObject *const *args, size_t count, PyObje
   if (!bound.plan) Py_RETURN_NOTIMPLEMENTED;
   RECORD_FUNCTION(e.name, c10::ArrayRef<const c10::IValue>{}, (int64_t)at::sequence_number::peek());
   Tensors results = run(*bound.plan, operands);
-  for (const auto &d : e.derivatives) {
-    if (!holds(*d, operands)) continue;
-    record(d, operands, results);
-    break;
-  }
+  record(derivative, operands, results);
   return wrapped(std::move(results));
   END_HANDLE_TH_ERRORS
 }

@@ -171,7 +171,10 @@ class Node : public torch::autograd::Node {
   c10::SmallVector<bool, 4> is_output_;
   c10::SmallVector<Scalar, 2> values_;
 
+  // A result that is absent has the shape (0,); some callers pass a gradient for it too.
   at::Tensor gradient(const Derivative::Source &source, at::Tensor &incoming) const {
+    const bool absent = incoming.defined() && incoming.dim() == 1 && incoming.numel() == 0;
+    if (absent && source.code == 'o') incoming = at::Tensor();
     if (!incoming.defined() && source.code == 'g')
       incoming = input_metadata(source.place).zeros_like();
     return incoming;
@@ -197,10 +200,15 @@ template <typename Pointer> Pointer make_node() {
     return c10::make_intrusive<Node>();
 }
 
-// Whether a derivative applies to a call. The derivative for one argument applies if no other
-// tensor requires a gradient and all have the same shape and dtype.
+// Whether a derivative applies to a call: not if a tensor without a gradient requires one, which
+// Python refuses. The derivative for one argument applies if no other tensor requires a gradient
+// and all have the same shape and dtype.
 inline bool holds(const Derivative &d, at::ArrayRef<Argument> given) {
-  if (d.alone < 0) return true;
+  if (d.alone < 0) {
+    for (size_t i = 0; i < given.size(); i++)
+      if (given[i].tensor && d.gradients[i] == -1 && given[i].tensor->requires_grad()) return false;
+    return true;
+  }
   const at::Tensor &one = *given[d.alone].tensor;
   for (size_t i = 0; i < given.size(); i++) {
     const at::Tensor *t = given[i].tensor;
