@@ -8,11 +8,13 @@ import torch
 
 from kernelwright import emulator
 from kernelwright.contract import CudaKernel, Launch, TensorMap, i32, packed
-from kernelwright.dispatch import ladder
+from kernelwright.dispatch import ladder, ladders
 from kernelwright.emulator import hopper
 from kernelwright.emulator.checks import CHECKS, Watch
 from kernelwright.emulator.program import run as run_program
 from kernelwright.workbench.binary_info import dissect
+from kernelwright.workbench.sanitize import report
+from kernelwright.workbench.verify.verify import here
 from support.paths import FIXTURES
 
 pytestmark = pytest.mark.skipif(
@@ -167,3 +169,27 @@ def test_a_fault_of_a_program_is_found(tmp_path, old, new, said):
     done = run_program(tmp_path / "hopper.cu", check=tuple(CHECKS))
     found = [x.text for x in (*done.findings, *done.notes)]
     assert any(re.search(said, text) for text in found), found
+
+
+# matmul's split rung takes no case that is small enough; linear's has the same kernel
+RUNGS = [
+    (lad, rung)
+    for lad in ladders()
+    for rung in lad.rungs
+    if re.search(r"wgmma|_stream$|promoted", rung.name)
+    and (lad.name, rung.name) != ("matmul", "cuda_wgmma_split")
+]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(here() == "cuda", reason="compute-sanitizer answers on a GPU")
+@pytest.mark.parametrize(("lad", "rung"), RUNGS, ids=[f"{a.name}.{b.name}" for a, b in RUNGS])
+def test_a_hopper_rung_has_no_findings(lad, rung):
+    """Tiles of a rung that overlap store the same values there."""
+    runs = report.emulated_runs(lad, rung)[0]
+    calls = [report.call_of(lad, rung, config, case) for config, case in runs]
+    good = [call for call in calls if not isinstance(call, str)]
+    assert good
+    for call in (good[0], good[-1]):
+        found = call.watched(tuple(CHECKS), 1)[1]
+        assert [f.text for f in found if not f.same] == []
