@@ -33,7 +33,7 @@ WITHOUT_A_GPU = (
     "the emulator compiles it",
     "a GPU's memory",
     "the profiler counts kernels of a GPU",
-    "wgmma and TMA are not emulated: needs a GPU",
+    "its instructions are not emulated: needs a GPU",
 )
 WITH_A_GPU = (
     "a GPU (asserts|gives|may give|is here|times|.*runs).*",

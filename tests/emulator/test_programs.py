@@ -417,7 +417,7 @@ def test_a_file_without_main_says_what_to_do(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('asm volatile("wgmma.fence.sync.aligned;");', "warpgroup matrix products"),
+        ('asm volatile("wgmma.mma_async.sp.sync.aligned;");', "warpgroup matrix products"),
         ('asm volatile("frobnicate.b32 %0, 1;" : "=r"(*x));', "frobnicate.b32 %0, 1"),
         ("cudaDeviceSynchronize();", "cudaDeviceSynchronize is called in a kernel"),
         ("assert(threadIdx.x == 1);", "assertion `threadIdx.x == 1` failed"),

@@ -14,10 +14,10 @@ struct Copy {
   unsigned char data[16];
 };
 struct Async {
-  std::vector<Copy> copies;  // by group
-  unsigned group = 0;        // that is being filled
-  unsigned bulk_group = 0;   // of stores by the tensor memory accelerator
-  unsigned issued = 0;       // products
+  std::vector<Copy> copies;        // by group
+  unsigned group = 0;              // that is being filled
+  unsigned bulk_group = 0;         // of stores by the tensor memory accelerator
+  unsigned issued = 0;             // products
   std::vector<unsigned> products;  // that it had issued at the end of each group
 };
 

@@ -5,16 +5,12 @@
 #include <cstring>
 
 #include "async.h"
+#include "boxes.h"
 #include "cluster.h"
+#include "reductions.h"
 
 namespace kw::emulator {
 namespace {
-
-// Where byte `at` of shared memory is stored with a swizzle of so many bytes: units of 16 bytes are
-// permuted by the row of 128 bytes in which they are.
-unsigned swizzled(unsigned at, unsigned swizzle) {
-  return swizzle ? at ^ ((at >> 7 & (swizzle / 16 - 1)) << 4) : at;
-}
 
 const char *wrong_map(const TensorMap &m, unsigned dimensions) {
   if (m.mark != kTensorMap) return "a copy names an address that holds no tensor map";
@@ -22,70 +18,63 @@ const char *wrong_map(const TensorMap &m, unsigned dimensions) {
   return nullptr;
 }
 
-unsigned box_bytes(const TensorMap &m) {
-  unsigned bytes = m.bytes;
-  for (unsigned d = 0; d < m.dimensions; ++d) bytes *= (m.box[d] + m.steps[d] - 1) / m.steps[d];
-  return bytes;
+void tell(Thread &t, const Engine &step) {
+  const Observer *o = t.block->launch->observer;
+  if (o && o->engine) observed(t, step.where, [&] { o->engine(t, step); });
 }
 
-// Calls visit(element in global memory or null outside of the tensor, its place in the box).
-template <typename Visit> void each_element(const TensorMap &m, const int *first, Visit visit) {
-  unsigned counts[5] = {1, 1, 1, 1, 1}, i[5] = {};
-  unsigned total = 1;
-  for (unsigned d = 0; d < m.dimensions; ++d) {
-    counts[d] = (m.box[d] + m.steps[d] - 1) / m.steps[d];
-    total *= counts[d];
+// Elements that a store writes or combines with others.
+void put(const Bulk &c, unsigned char *to, const unsigned char *from, unsigned bytes) {
+  if (c.reduction == kReplace) {
+    std::memcpy(to, from, bytes);
+    return;
   }
-  for (unsigned n = 0; n < total; ++n) {
-    bool inside = true;
-    std::uint64_t address = m.address;
-    for (unsigned d = 0; d < m.dimensions; ++d) {
-      const std::int64_t x = first[d] + std::int64_t(i[d]) * m.steps[d];
-      inside &= x >= 0 && x <= std::int64_t(m.last[d]);
-      address += std::uint64_t(x) * (d ? m.strides[d - 1] : m.bytes);
-    }
-    visit(inside ? reinterpret_cast<unsigned char *>(address) : nullptr, n * m.bytes);
-    for (unsigned d = 0; d < m.dimensions; ++d) {
-      if (++i[d] < counts[d]) break;
-      i[d] = 0;
-    }
-  }
+  const unsigned each = kTypeBytes[c.type];
+  for (unsigned i = 0; i < bytes; i += each) reduce(c.reduction, c.type, to + i, from + i);
+}
+// What a box has outside of its tensor.
+void fill(const TensorMap &m, unsigned char *to) {
+  std::memset(to, 0, m.bytes);
+  if (!m.nan) return;
+  std::memset(to, 0xff, m.bytes);
+  to[m.bytes - 1] = 0x7f;
 }
 
 void complete(Worker &w, const Bulk &c) {
-  Running &b = w.blocks[c.rank];
-  if (!b.alive && c.kind != Bulk::kStore && c.kind != Bulk::kBoxStore)
+  Running &b = w.blocks[c.block->rank];
+  if (!b.alive && !c.stores())
     fail_at(*c.thread, c.where, "copies to block " + place(b.index) + ", which has ended,");
   unsigned char *const shared = memory_of(w, b);
   switch (c.kind) {
     case Bulk::kLoad:
-      std::memcpy(shared + c.local, c.global, c.bytes);
+      std::memcpy(shared + c.at, c.global, c.bytes);
       break;
     case Bulk::kSend:
-      std::memmove(shared + c.local, memory_of(w, running(*c.thread)) + c.from, c.bytes);
+      std::memmove(shared + c.at, memory_of(w, running(*c.thread)) + c.from, c.bytes);
       break;
     case Bulk::kStore:
-      std::memcpy(c.global, shared + c.local, c.bytes);
+      put(c, static_cast<unsigned char *>(c.global), shared + c.at, c.bytes);
       break;
     case Bulk::kBoxLoad:
-      each_element(c.map, c.at, [&](const unsigned char *from, unsigned at) {
-        unsigned char *to = shared + swizzled(c.local + at, c.map.swizzle);
+      each_element(c.map, c.first, [&](const unsigned char *from, unsigned at) {
+        unsigned char *to = shared + swizzled(c.at + at, c.map.swizzle);
         if (from)
           std::memcpy(to, from, c.map.bytes);
         else
-          std::memset(to, 0, c.map.bytes);
+          fill(c.map, to);
       });
       break;
     case Bulk::kBoxStore:
-      each_element(c.map, c.at, [&](unsigned char *to, unsigned at) {
-        if (to) std::memcpy(to, shared + swizzled(c.local + at, c.map.swizzle), c.map.bytes);
+      each_element(c.map, c.first, [&](unsigned char *to, unsigned at) {
+        if (to) put(c, to, shared + swizzled(c.at + at, c.map.swizzle), c.map.bytes);
       });
-      return;
+      break;
   }
-  if (c.kind == Bulk::kStore) return;
+  if (c.stores()) return;
   const Place p = {&b, c.mbarrier};
   Mbarrier &m = mbarrier_of(*c.thread, p, c.where);
   count(*c.thread, m, -static_cast<std::int64_t>(c.bytes), c.where);
+  tell(*c.thread, {Engine::kCopyEnds, c.where, &c, m.phase, ends(m), false, nullptr, nullptr});
   settle(p, m);
 }
 
@@ -99,10 +88,14 @@ bool complete_one(Worker &w) {
   return true;
 }
 
-void start(Thread &t, const Bulk &c) {
+void start(Thread &t, Bulk c) {
   Worker &w = worker_of(&t);
   w.busy = true;
   ++w.progress;
+  const auto &barriers = w.blocks[c.block->rank].mbarriers;
+  const auto counted = barriers.find(c.mbarrier);
+  c.phase = counted == barriers.end() || c.stores() ? 0 : counted->second.phase;
+  tell(t, {Engine::kCopyBegins, c.where, &c, 0, false, false, nullptr, nullptr});
   w.bulk.push_back(c);
   if (w.launch->seed && draw(w.random) % 2) complete_one(w);
   w.busy = false;
@@ -114,8 +107,7 @@ void end_stores(Thread &t, unsigned groups, bool all) {
   if (w.bulk.empty() || !t.async) return;
   for (std::size_t i = 0; i < w.bulk.size();) {
     const Bulk c = w.bulk[i];
-    const bool store = c.kind == Bulk::kStore || c.kind == Bulk::kBoxStore;
-    if (!store || c.thread != &t || !(all || c.group + groups < t.async->bulk_group)) {
+    if (!c.stores() || c.thread != &t || !(all || c.group + groups < t.async->bulk_group)) {
       ++i;
       continue;
     }
@@ -126,19 +118,17 @@ void end_stores(Thread &t, unsigned groups, bool all) {
 
 void check_copy(Thread &t, unsigned address, unsigned bytes, const void *global,
                 const void *where) {
-  if (bytes % 16 || !bytes)
-    fail_at(t, where, say("copies %u bytes, no multiple of 16,", bytes));
+  if (bytes % 16 || !bytes) fail_at(t, where, say("copies %u bytes, no multiple of 16,", bytes));
   if ((address & ((1u << kRankAt) - 1)) % 16 || reinterpret_cast<std::uintptr_t>(global) % 16)
     fail_at(t, where, "copies to or from an address that is no multiple of 16");
 }
 // A place of `bytes` bytes that begins at a multiple of 16, as `find` for other instructions.
-Place find_bytes(Thread &t, unsigned address, unsigned bytes, const char *what,
-                 const void *where) {
+Place find_bytes(Thread &t, unsigned address, unsigned bytes, const char *what, const void *where) {
   Place p = find(t, address, 16, what, where);
   if (p.at + bytes > bytes_of(*p.block))
     fail_at(t, where,
-            say("%s bytes %u to %u of shared memory, which has %llu,", what, p.at,
-                p.at + bytes - 1, bytes_of(*p.block)));
+            say("%s bytes %u to %u of shared memory, which has %llu,", what, p.at, p.at + bytes - 1,
+                bytes_of(*p.block)));
   return p;
 }
 const TensorMap &map_at(Thread &t, const void *at, unsigned dimensions, const void *where) {
@@ -162,7 +152,7 @@ void kw_bulk_load(unsigned to, const void *from, unsigned bytes, unsigned mbarri
   const Place p = find_bytes(t, to, bytes, "copies to", HERE);
   const Place counted = find(t, mbarrier, 8, "copies to", HERE);
   Bulk c = {};
-  c.kind = Bulk::kLoad, c.thread = &t, c.where = HERE, c.rank = p.block->rank, c.local = p.at;
+  c.kind = Bulk::kLoad, c.thread = &t, c.where = HERE, c.block = p.block, c.at = p.at;
   c.bytes = bytes, c.global = const_cast<void *>(from), c.mbarrier = counted.at;
   start(t, c);
 }
@@ -175,17 +165,18 @@ void kw_bulk_send(unsigned to, unsigned from, unsigned bytes, unsigned mbarrier)
   if (counted.block != p.block)
     fail_at(t, HERE, "copies to one block and counts the bytes at another's mbarrier");
   Bulk c = {};
-  c.kind = Bulk::kSend, c.thread = &t, c.where = HERE, c.rank = p.block->rank, c.local = p.at;
+  c.kind = Bulk::kSend, c.thread = &t, c.where = HERE, c.block = p.block, c.at = p.at;
   c.from = source.at, c.bytes = bytes, c.mbarrier = counted.at;
   start(t, c);
 }
-void kw_bulk_store(void *to, unsigned from, unsigned bytes) {
+void kw_bulk_store(void *to, unsigned from, unsigned bytes, Reduction reduction, unsigned type) {
   Thread &t = *kw_current;
   check_copy(t, from, bytes, to, HERE);
   const Place p = find_bytes(t, from, bytes, "copies from", HERE);
   Bulk c = {};
-  c.kind = Bulk::kStore, c.thread = &t, c.where = HERE, c.rank = p.block->rank, c.local = p.at;
+  c.kind = Bulk::kStore, c.thread = &t, c.where = HERE, c.block = p.block, c.at = p.at;
   c.bytes = bytes, c.global = to, c.group = async_of(t).bulk_group;
+  c.reduction = reduction, c.type = type;
   start(t, c);
 }
 void kw_box_load(unsigned to, const void *at_map, const int *at, unsigned dimensions,
@@ -197,13 +188,13 @@ void kw_box_load(unsigned to, const void *at_map, const int *at, unsigned dimens
   const Place counted = find(t, mbarrier, 8, "copies to", HERE);
   check_box(t, p.at, HERE);
   Bulk c = {};
-  c.kind = Bulk::kBoxLoad, c.thread = &t, c.where = HERE, c.local = p.at, c.bytes = bytes;
+  c.kind = Bulk::kBoxLoad, c.thread = &t, c.where = HERE, c.at = p.at, c.bytes = bytes;
   c.map = map, c.mbarrier = counted.at;
-  std::memcpy(c.at, at, dimensions * sizeof *at);
+  std::memcpy(c.first, at, dimensions * sizeof *at);
   if (!blocks) {
     if (counted.block != p.block)
       fail_at(t, HERE, "copies to one block and counts the bytes at another's mbarrier");
-    c.rank = p.block->rank;
+    c.block = p.block;
     start(t, c);
     return;
   }
@@ -211,28 +202,40 @@ void kw_box_load(unsigned to, const void *at_map, const int *at, unsigned dimens
     fail_at(t, HERE,
             say("copies to the blocks 0x%x of a cluster that has %u,", blocks, t.block->cluster));
   for (unsigned rank = 0; rank < t.block->cluster; ++rank)
-    if (blocks >> rank & 1) c.rank = rank, start(t, c);
+    if (blocks >> rank & 1) c.block = &worker_of(&t).blocks[rank], start(t, c);
 }
-void kw_box_store(const void *at_map, unsigned from, const int *at, unsigned dimensions) {
+void kw_box_store(const void *at_map, unsigned from, const int *at, unsigned dimensions,
+                  Reduction reduction) {
   Thread &t = *kw_current;
   const TensorMap &map = map_at(t, at_map, dimensions, HERE);
   const Place p = find_bytes(t, from, box_bytes(map), "copies from", HERE);
   check_box(t, p.at, HERE);
   Bulk c = {};
-  c.kind = Bulk::kBoxStore, c.thread = &t, c.where = HERE, c.rank = p.block->rank, c.local = p.at;
+  c.kind = Bulk::kBoxStore, c.thread = &t, c.where = HERE, c.block = p.block, c.at = p.at;
   c.map = map, c.group = async_of(t).bulk_group;
-  std::memcpy(c.at, at, dimensions * sizeof *at);
+  c.reduction = reduction, c.type = map.type;
+  std::memcpy(c.first, at, dimensions * sizeof *at);
   start(t, c);
 }
 void kw_box_prefetch(const void *at_map) {
   const auto &map = *static_cast<const TensorMap *>(at_map);
   map_at(*kw_current, at_map, map.dimensions, HERE);
 }
-void kw_bulk_commit() { ++async_of(*kw_current).bulk_group; }
-void kw_bulk_wait(unsigned groups) {
-  Worker &w = worker_of(kw_current);
+void kw_bulk_commit() {
+  Thread &t = *kw_current;
+  ++async_of(t).bulk_group;
+  tell(t, {Engine::kStoresCommitted, HERE, nullptr, 0, false, false, nullptr, nullptr});
+}
+void kw_bulk_wait(unsigned groups, bool reads) {
+  Thread &t = *kw_current;
+  Worker &w = worker_of(&t);
   w.busy = true;
-  end_stores(*kw_current, groups, false);
+  end_stores(t, groups, false);
+  const unsigned last = async_of(t).bulk_group;
+  tell(t, {Engine::kStoresEnded, HERE, nullptr, last > groups ? last - groups : 0, false, reads,
+           nullptr, nullptr});
   w.busy = false;
 }
-void kw_fence_proxy_async() {}
+void kw_fence_proxy_async() {
+  tell(*kw_current, {Engine::kProxyFence, HERE, nullptr, 0, false, false, nullptr, nullptr});
+}

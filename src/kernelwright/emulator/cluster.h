@@ -174,7 +174,9 @@ void kw_mbarrier_init_fence() {
 
 namespace kw::emulator {
 namespace {
-void arrive(Thread &t, unsigned address, unsigned arrivals, unsigned bytes, const void *where) {
+constexpr unsigned kPendingAt = 32;
+std::uint64_t arrive(Thread &t, unsigned address, unsigned arrivals, unsigned bytes, bool drops,
+                     const void *where) {
   Worker &w = worker_of(&t);
   w.busy = true;
   const Place p = find(t, address, 8, "arrives at", where);
@@ -184,20 +186,42 @@ void arrive(Thread &t, unsigned address, unsigned arrivals, unsigned bytes, cons
             say("arrives at an mbarrier that has all %u of phase %u and waits for "
                 "%lld bytes,",
                 m.count, m.phase, static_cast<long long>(m.missing)));
+  const std::uint64_t state = m.phase | std::uint64_t(m.pending) << kPendingAt;
   count(t, m, bytes, where);
   m.pending -= arrivals;
+  if (drops) --m.count;
   tell(t, {kExpect, where, p.block, p.at, 0, bytes, m.phase, ends(m)});
   settle(p, m);
   w.busy = false;
+  return state;
 }
 }  // namespace
 }  // namespace kw::emulator
 
-void kw_mbarrier_expect(unsigned address, unsigned bytes) {
-  arrive(*kw_current, address, 1, bytes, HERE);
+unsigned long long kw_mbarrier_expect(unsigned address, unsigned bytes) {
+  return arrive(*kw_current, address, 1, bytes, false, HERE);
 }
-void kw_mbarrier_arrive(unsigned address, unsigned arrivals) {
-  arrive(*kw_current, address, arrivals, 0, HERE);
+unsigned long long kw_mbarrier_arrive(unsigned address, unsigned arrivals) {
+  return arrive(*kw_current, address, arrivals, 0, false, HERE);
+}
+unsigned long long kw_mbarrier_drop(unsigned address) {
+  return arrive(*kw_current, address, 1, 0, true, HERE);
+}
+void kw_mbarrier_bytes(unsigned address, long long bytes) {
+  Thread &t = *kw_current;
+  Worker &w = worker_of(&t);
+  w.busy = true;
+  const Place p = find(t, address, 8, "counts bytes at", HERE);
+  Mbarrier &m = mbarrier_of(t, p, HERE);
+  count(t, m, bytes, HERE);
+  tell(t, {kExpect, HERE, p.block, p.at, 0, 0, m.phase, ends(m)});
+  settle(p, m);
+  w.busy = false;
+}
+void kw_mbarrier_end(unsigned address) {
+  const Place p = find(*kw_current, address, 8, "ends", HERE);
+  mbarrier_of(*kw_current, p, HERE);
+  p.block->mbarriers.erase(p.at);
 }
 
 void kw_mbarrier_wait(unsigned address, unsigned parity) {
@@ -217,6 +241,28 @@ void kw_mbarrier_wait(unsigned address, unsigned parity) {
   }
   tell(*t, {kReceive, HERE, p.block, p.at, 0, 0, m.phase - 1, false});
   w.busy = false;
+}
+
+bool kw_mbarrier_test(unsigned address, unsigned parity) {
+  Thread &t = *kw_current;
+  Worker &w = worker_of(&t);
+  w.busy = true;
+  const Place p = find(t, address, 8, "looks at", HERE);
+  const auto done = [&] { return (mbarrier_of(t, p, HERE).phase & 1) != (parity & 1); };
+  if (!done()) {  // it looks again and again: others go on, or what is under way arrives
+    if (pick(w, t))
+      kw_yield();
+    else
+      complete_one(w);
+    w.busy = true;
+  }
+  const bool now = done();
+  if (now) {
+    const unsigned phase = mbarrier_of(t, p, HERE).phase;
+    tell(t, {kReceive, HERE, p.block, p.at, 0, 0, phase - 1, false});
+  }
+  w.busy = false;
+  return now;
 }
 
 void kw_send(unsigned to, std::uint64_t value, unsigned bytes, unsigned mbarrier) {

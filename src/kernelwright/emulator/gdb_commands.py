@@ -28,6 +28,8 @@ class Cuda(gdb.Command):
     cuda back               return to the running thread (continuing does this automatically)
     cuda go X [Y Z]         run the program until thread X reaches the current line
     cuda where              which thread of which block this is
+    cuda barriers           the phases of this block's barriers in shared memory
+    cuda tile [ROW [COLUMN]]   D of the latest wgmma of this thread's warp group
     """
 
     def __init__(self) -> None:
@@ -107,6 +109,26 @@ class Back(Command):
         print(place(thread()))
 
 
+class Barriers(Command):
+    """The phases of this block's barriers in shared memory."""
+
+    name = "barriers"
+
+    def act(self, index: list[int]) -> None:
+        print(told("kw_show_barriers"))
+
+
+class Tile(Command):
+    """D of the latest wgmma of this thread's warp group, from a row and column on:
+    cuda tile [ROW [COLUMN]]."""
+
+    name = "tile"
+
+    def act(self, index: list[int]) -> None:
+        row, column = (*index, 0, 0)[:2]
+        print(told("kw_show_tile", row, column))
+
+
 class Go(Command):
     """Run until a thread reaches the current line: cuda go X [Y Z]."""
 
@@ -125,6 +147,13 @@ class Go(Command):
 
 def thread() -> gdb.Value:
     return gdb.parse_and_eval(THREAD)
+
+
+def told(function: str, *numbers: int) -> str:
+    """The text that a function of the runtime returns."""
+    address = int(gdb.parse_and_eval(f"(long)&{function}"))
+    takes, given = ", ".join("int" for _ in numbers), ", ".join(map(str, numbers))
+    return gdb.parse_and_eval(f"((const char *(*)({takes})){address})({given})").string()
 
 
 def place(t: gdb.Value) -> str:
@@ -238,7 +267,7 @@ class Kernel(gdb.Command):
 
 Kernel()
 if gdb.selected_inferior().architecture().name().startswith("i386:x86-64"):
-    for command in (Cuda, Where, Threads, Look, Back, Go, Leave, Waits):
+    for command in (Cuda, Where, Threads, Look, Back, Barriers, Tile, Go, Leave, Waits):
         command()
     for moving in MOVING:
         gdb.execute(f"define hook-{moving}\nkw-back\nend")

@@ -5,42 +5,11 @@
 #include <cstring>
 #include <memory>
 
-#include "async.h"
-#include "cluster.h"
-#include "tensor_cores.h"
+#include "bulk.h"
+#include "descriptor.h"
 
 namespace kw::emulator {
 namespace {
-
-// An operand in shared memory, from the 64 bits of its descriptor. Offsets in bytes.
-struct Descriptor {
-  unsigned start, lead, stride, base, swizzle;
-  explicit Descriptor(std::uint64_t d)
-      : start(static_cast<unsigned>(d & 0x3fff) * 16),
-        lead(static_cast<unsigned>(d >> 16 & 0x3fff) * 16),
-        stride(static_cast<unsigned>(d >> 32 & 0x3fff) * 16),
-        base(static_cast<unsigned>(d >> 49 & 7)),
-        swizzle(d >> 62 ? 256u >> (d >> 62) : 0) {}
-
-  // The byte of an element: its place in rows (or columns) of the matrix, and along k. `unit`:
-  // elements in 16 bytes.
-  unsigned at(unsigned row, unsigned k, bool k_major, unsigned bytes) const {
-    const unsigned unit = 16 / bytes;
-    unsigned offset;
-    if (k_major) {
-      const unsigned b = k * bytes;
-      offset = swizzle ? row / 8 * stride + row % 8 * swizzle + b
-                       : row / 8 * stride + b / 16 * lead + row % 8 * 16 + b % 16;
-    } else if (swizzle) {
-      const unsigned wide = swizzle / bytes;
-      offset = row / wide * lead + k / 8 * stride + k % 8 * swizzle + row % wide * bytes;
-    } else {
-      offset = row / unit * stride + k / 8 * lead + k % 8 * 16 + row % unit * bytes;
-    }
-    const unsigned byte = start + offset;
-    return swizzle ? byte ^ ((byte >> 7 & (swizzle / 16 - 1)) << 4) : byte;
-  }
-};
 
 unsigned register_count(const Product &p) { return p.d == kHalf ? p.n / 4 : p.n / 2; }
 
@@ -172,6 +141,7 @@ void kw_product(const Product *p, void *const *d) {
   const unsigned lane = t.number % kWarpGroup, count = register_count(*p);
   std::memcpy(i.d.data() + lane * count, d, count * sizeof *d);
   std::memcpy(i.a[lane], p->registers, sizeof p->registers);
+  tell(t, {Engine::kProductIssued, HERE, nullptr, own.issued - 1, false, false, p, d});
   if (++i.threads == kWarpGroup) {
     const bool early = w.launch->seed && draw(w.random) % 2;
     wake(t, perform_until(t, early ? own.issued : wanted(t)));
@@ -179,7 +149,10 @@ void kw_product(const Product *p, void *const *d) {
   w.busy = false;
 }
 
-void kw_product_fence() {}
+void kw_product_fence() {
+  async_of(*kw_current);  // from now on, the thread's own variables may be a product's
+  tell(*kw_current, {Engine::kProductFence, HERE, nullptr, 0, false, false, nullptr, nullptr});
+}
 
 void kw_product_commit() {
   Async &own = async_of(*kw_current);
@@ -203,6 +176,7 @@ void kw_product_wait(unsigned groups) {
     t.mask = 0xffffffff;
     wait(w, &t);
   }
+  tell(t, {Engine::kProductsEnded, HERE, nullptr, last, false, false, nullptr, nullptr});
   w.busy = false;
 }
 

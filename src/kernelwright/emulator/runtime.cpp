@@ -18,6 +18,7 @@
 #include "matrices.h"
 #include "meeting.h"
 #include "products.h"
+#include "shown.h"
 
 __thread kw::emulator::Thread *kw_current __attribute__((tls_model("initial-exec"))) = nullptr;
 
@@ -59,7 +60,7 @@ void carry() {
   for (;;) {
     t->stack = stack;
     t->wait = kNothing;
-    t->async = nullptr;
+    t->async = nullptr, t->statement = nullptr;
     t->epoch = t->warp_epoch = t->arrivals = t->phase = 0;
     set(running(*t).started, t->number);
     if (w.launch->observer && w.launch->observer->thread_begin)

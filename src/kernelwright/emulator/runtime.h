@@ -69,6 +69,7 @@ struct Thread {
   void *data;             // the observer's own
   void (*act)(void *const *data);  // of a warp's instruction
   struct Async *async;             // copies that it has begun and not waited for; or null
+  const void *statement;  // the asm statement that it executes, in a whole program; or null
 
   unsigned warp() const { return number / 32; }
   unsigned lane() const { return number % 32; }
@@ -137,15 +138,59 @@ constexpr unsigned kWarpGroup = 128;  // threads that issue a product together
 // A tensor map: what the runtime keeps in the 128 bytes of a CUtensorMap.
 struct alignas(64) TensorMap {
   std::uint64_t mark, address;
-  std::uint64_t strides[4];      // bytes from one element to the next, of dimensions 1 to 4
-  std::uint32_t last[5];         // elements of each dimension, less 1
-  std::uint16_t box[5];          // elements that a copy moves
-  std::uint8_t steps[5];         // element strides
+  std::uint64_t strides[4];  // bytes from one element to the next, of dimensions 1 to 4
+  std::uint32_t last[5];     // elements of each dimension, less 1
+  std::uint16_t box[5];      // elements that a copy moves
+  std::uint8_t steps[5];     // element strides
   std::uint8_t dimensions, bytes, swizzle;  // swizzle in bytes
-  std::uint8_t reserved[42];
+  std::uint8_t type;                        // as CUtensorMapDataType counts
+  bool nan;                                 // outside of the tensor is no number, instead of 0
+  std::uint8_t reserved[40];
 };
 static_assert(sizeof(TensorMap) == 128);
 constexpr std::uint64_t kTensorMap = 0x70616d20726f736eu;
+
+// What a store does with the elements in memory.
+enum Reduction : unsigned char { kReplace, kAdd, kMin, kMax, kInc, kDec, kAnd, kOr, kXor };
+
+// A copy by the tensor memory accelerator. `block`: whose shared memory it fills or, of a store,
+// reads, at `at`; `from`: the source in its thread's own block, of a send. `first`: of a box.
+struct Bulk {
+  enum Kind { kLoad, kSend, kStore, kBoxLoad, kBoxStore } kind;
+  Thread *thread;
+  const void *where;
+  Block *block;
+  unsigned at, from, bytes;
+  void *global;
+  TensorMap map;
+  int first[5];
+  unsigned mbarrier, phase;  // that counts its bytes; its phase when the copy began
+  unsigned group;            // of a store
+  Reduction reduction;
+  unsigned type;  // of the elements that it combines
+
+  bool stores() const { return kind == kStore || kind == kBoxStore; }
+};
+
+// A step of the asynchronous instructions of a thread.
+struct Engine {
+  enum What {
+    kProxyFence,  // fence.proxy.async
+    kCopyBegins,
+    kCopyEnds,  // and `ends` the mbarrier's phase `number`
+    kStoresCommitted,
+    kStoresEnded,    // those of groups before `number`; `reads`: only their reads
+    kProductFence,   // wgmma.fence
+    kProductIssued,  // product `number` of its warp group
+    kProductsEnded,  // those before `number`
+  } what;
+  const void *where;
+  const Bulk *copy;
+  unsigned number;
+  bool ends, reads;
+  const Product *product;
+  void *const *registers;  // of its D
+};
 
 enum Named : unsigned { kArrives, kPasses, kCompletes };
 
@@ -178,6 +223,10 @@ struct Observer {
   // A read of a variable that has no value; an index outside of an array.
   void (*unset)(Thread &, const char *name, unsigned bytes, const void *where);
   void (*index)(Thread &, std::uint64_t index, std::uint64_t size, const void *where);
+  // A step of asynchronous instructions, when it is done.
+  void (*engine)(Thread &, const Engine &);
+  // As `access`, of the thread's own variables, once it has used wgmma.
+  void (*own)(Thread &, const void *address, unsigned bytes, unsigned kind, const void *where);
 };
 
 // The shared memory of a kernel's library: thread-local variables, since a block has an OS thread
@@ -262,27 +311,37 @@ void kw_cluster_arrive(bool relaxed);
 void kw_cluster_wait();
 void kw_mbarrier_init(unsigned address, unsigned count);
 void kw_mbarrier_init_fence();
-void kw_mbarrier_expect(unsigned address, unsigned bytes);
+unsigned long long kw_mbarrier_expect(unsigned address, unsigned bytes);
 void kw_mbarrier_wait(unsigned address, unsigned parity);
 void kw_send(unsigned to, std::uint64_t value, unsigned bytes, unsigned mbarrier);
-void kw_mbarrier_arrive(unsigned address, unsigned count);
+// The state that an arrival returns: the number of the phase, and above it the missing arrivals.
+unsigned long long kw_mbarrier_arrive(unsigned address, unsigned count);
+unsigned long long kw_mbarrier_drop(unsigned address);  // for all later phases
+bool kw_mbarrier_test(unsigned address, unsigned parity);
+void kw_mbarrier_bytes(unsigned address, long long bytes);  // expected; negative: arrived
+void kw_mbarrier_end(unsigned address);
 void kw_fence_proxy_async();
 // Bulk copies and copies of boxes of tensors. `at`: the box's first element, one per dimension.
 void kw_bulk_load(unsigned to, const void *from, unsigned bytes, unsigned mbarrier);
 void kw_bulk_send(unsigned to, unsigned from, unsigned bytes, unsigned mbarrier);
-void kw_bulk_store(void *to, unsigned from, unsigned bytes);
+void kw_bulk_store(void *to, unsigned from, unsigned bytes,
+                   kw::emulator::Reduction = kw::emulator::kReplace, unsigned type = 0);
 void kw_box_load(unsigned to, const void *map, const int *at, unsigned dimensions,
                  unsigned mbarrier, unsigned blocks);
-void kw_box_store(const void *map, unsigned from, const int *at, unsigned dimensions);
+void kw_box_store(const void *map, unsigned from, const int *at, unsigned dimensions,
+                  kw::emulator::Reduction = kw::emulator::kReplace);
 void kw_box_prefetch(const void *map);
 void kw_bulk_commit();
-void kw_bulk_wait(unsigned groups);
+void kw_bulk_wait(unsigned groups, bool reads);  // `reads`: only their reads
 // Products of a warp group. `d`: where the thread keeps each of its registers of D.
 void kw_product(const kw::emulator::Product *, void *const *d);
 void kw_product_fence();
 void kw_product_commit();
 void kw_product_wait(unsigned groups);
 void kw_registers(unsigned count);  // setmaxnreg
+// For a debugger: the present block's barriers; 16 rows and 8 columns of D of the latest product.
+const char *kw_show_barriers();
+const char *kw_show_tile(unsigned row, unsigned column);
 // ldmatrix and stmatrix: `row` is the address of the row that the lane selects.
 void kw_matrices(unsigned row, unsigned *registers, unsigned count, bool transposed, bool stores);
 // Asynchronous copies of up to 16 bytes: `bytes` are written, of which those past `read` are zero.

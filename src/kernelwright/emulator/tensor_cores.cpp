@@ -31,7 +31,8 @@ double small_float(std::uint32_t bits, int exponent, int mantissa, bool infiniti
   const int e = static_cast<int>(bits >> mantissa) & most;
   const std::uint32_t m = bits & ((1u << mantissa) - 1);
   const double sign = bits >> (exponent + mantissa) & 1 ? -1 : 1;
-  if (infinities && e == most) return m ? std::numeric_limits<double>::quiet_NaN() : sign * INFINITY;
+  if (infinities && e == most)
+    return m ? std::numeric_limits<double>::quiet_NaN() : sign * INFINITY;
   if (!infinities && e == most && m == (1u << mantissa) - 1)  // e4m3
     return std::numeric_limits<double>::quiet_NaN();
   return sign * std::ldexp(e ? (1u << mantissa) + m : m, (e ? e : 1) - bias - mantissa);
@@ -55,17 +56,6 @@ double value_of(Format f, std::uint32_t bits) {
 }
 // The exponent of the smallest normal number, which denormals have too.
 int least_exponent(Format f) { return f == kHalf || f == kE5m2 ? -14 : f == kE4m3 ? -6 : -126; }
-
-std::uint32_t half_bits(double x) {  // to nearest even
-  if (std::isnan(x)) return 0x7fff;
-  const std::uint32_t sign = std::signbit(x) ? 0x8000 : 0;
-  x = std::fabs(x);
-  if (x >= 65520) return sign | 0x7c00;
-  const int e = x == 0 ? -14 : std::max(exponent_of(x), -14);
-  const double steps = std::nearbyint(x * power(10 - e));  // below 2049
-  if (steps < 1024) return sign | static_cast<std::uint32_t>(steps);
-  return sign + (static_cast<std::uint32_t>(e + 14) << 10) + static_cast<std::uint32_t>(steps);
-}
 
 // A sum, truncated to `mantissa` bits after the first.
 float truncated(double x, int mantissa) {
@@ -125,13 +115,25 @@ std::int64_t integer(Format f, std::uint32_t bits) {
 
 }  // namespace
 
+double half_value(std::uint32_t bits) { return value_of(kHalf, bits); }
+
+std::uint32_t half_bits(double x) {
+  if (std::isnan(x)) return 0x7fff;
+  const std::uint32_t sign = std::signbit(x) ? 0x8000 : 0;
+  x = std::fabs(x);
+  if (x >= 65520) return sign | 0x7c00;
+  const int e = x == 0 ? -14 : std::max(exponent_of(x), -14);
+  const double steps = std::nearbyint(x * power(10 - e));  // below 2049
+  if (steps < 1024) return sign | static_cast<std::uint32_t>(steps);
+  return sign + (static_cast<std::uint32_t>(e + 14) << 10) + static_cast<std::uint32_t>(steps);
+}
+
 void multiply(const Product &p, Tiles &t) {
   if (p.d == kInt32) {
     for (unsigned r = 0; r < 64; ++r)
       for (unsigned q = 0; q < p.n; ++q) {
         std::int64_t sum = p.adds ? static_cast<std::int32_t>(t.d[r][q]) : 0;
-        for (unsigned i = 0; i < p.k; ++i)
-          sum += integer(p.a, t.a[r][i]) * integer(p.b, t.b[q][i]);
+        for (unsigned i = 0; i < p.k; ++i) sum += integer(p.a, t.a[r][i]) * integer(p.b, t.b[q][i]);
         if (p.saturates) sum = std::clamp<std::int64_t>(sum, INT32_MIN, INT32_MAX);
         t.d[r][q] = static_cast<std::uint32_t>(sum);
       }

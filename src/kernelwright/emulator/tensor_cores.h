@@ -12,6 +12,8 @@ struct Tiles {
   std::uint32_t a[64][32], b[256][32], d[64][256];
 };
 void multiply(const Product &, Tiles &);
+double half_value(std::uint32_t bits);
+std::uint32_t half_bits(double x);  // to nearest even
 
 // Bits of an element of an operand.
 constexpr unsigned bits_of(Format f) {

@@ -87,6 +87,7 @@ inline void tell(const void *address, unsigned bytes, unsigned kind, const void 
   // the thread's own variables, and its indices
   const auto *a = static_cast<const char *>(address), *stack = static_cast<const char *>(t->stack);
   if (a >= stack && a < stack + kStack) {
+    if (o->own && t->async) o->own(*t, a, bytes, kind, where);
     if (o->unset) look_at_local(*t, a, bytes, kind, where);
     return;
   }
@@ -117,6 +118,7 @@ template <typename Word> bool exchange(void *p, std::uint64_t *expected, std::ui
 
 }  // namespace
 
+#undef HERE
 #define HERE __builtin_extract_return_addr(__builtin_return_address(0))
 
 extern "C" {

@@ -10,8 +10,8 @@
 
 #include "runtime.h"
 
-// Where the function that says so was called from.
-#define HERE __builtin_extract_return_addr(__builtin_return_address(0))
+// Where the function that says so was called from, or the asm statement that calls it.
+#define HERE kw::emulator::place_in(__builtin_extract_return_addr(__builtin_return_address(0)))
 
 namespace kw::emulator {
 
@@ -22,6 +22,10 @@ void on_time(Thread &, const void *where);
 void settle_doubts(std::uint64_t shuffled = 0);
 
 namespace {
+
+const void *place_in(const void *caller) {
+  return kw_current && kw_current->statement ? kw_current->statement : caller;
+}
 
 constexpr unsigned kMostThreads = 1024, kWords = kMostThreads / 64;
 constexpr std::size_t kGuard = 4096;    // bytes at a stack's end that no one may touch
@@ -67,20 +71,6 @@ struct Products {
   std::deque<Issued> spare;  // whose memory is used again
 };
 
-// A copy by the tensor memory accelerator that has not happened yet.
-struct Bulk {
-  enum Kind { kLoad, kSend, kStore, kBoxLoad, kBoxStore } kind;
-  Thread *thread;
-  const void *where;
-  unsigned group;          // of a store
-  unsigned rank, local;    // of the block in the cluster that takes it; its place in shared memory
-  unsigned from, bytes;
-  void *global;
-  TensorMap map;
-  int at[5];
-  unsigned mbarrier;
-};
-
 // Memory for what the threads of a block in loops keep, as much as their stacks may hold.
 struct Room {
   char *start = nullptr;
@@ -119,7 +109,7 @@ struct Worker {
   std::vector<void *> stacks, free_stacks;
   Room room;
   std::deque<Bulk> bulk;  // copies under way
-  void *home;  // where the OS thread waits for its blocks to end
+  void *home;             // where the OS thread waits for its blocks to end
   std::uint64_t random;
   volatile bool busy;                    // inside the runtime, where no signal may switch
   volatile bool late;                    // a tick came meanwhile

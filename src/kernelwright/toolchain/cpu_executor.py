@@ -29,8 +29,8 @@ from kernelwright.support.errors import ToolchainError
 
 from . import interpreter, redzones
 
-#: Also said of WMMA, and of checks and counts of Hopper's instructions.
-NOT_EMULATED = "wgmma and TMA are not emulated: needs a GPU"
+#: Of kernels marked as not emulated without instructions of Hopper: those with WMMA.
+NOT_EMULATED = "its instructions are not emulated: needs a GPU"
 
 
 def executor(
@@ -113,10 +113,8 @@ def unable(plan: Plan) -> str | None:
 
 
 def emulates(kernel: CudaKernel) -> bool:
-    """Whether a kernel runs on a CPU: with instructions of Hopper too, but not under observers."""
-    return kernel.emulated or (
-        hopper.needed(includes.texts(kernel.source)) and not emulator.observed()
-    )
+    """Whether a kernel runs on a CPU, which one with WMMA does not."""
+    return kernel.emulated or hopper.needed(includes.texts(kernel.source))
 
 
 def _unable(kernel: CudaKernel | TritonKernel | NumbaKernel) -> str | None:

@@ -1,6 +1,7 @@
 """debug: scripted sessions in pdb and gdb."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -122,6 +123,40 @@ def test_a_block_of_a_cluster_can_be_looked_at():
     assert code == 0, err
     for told in ("of block (1, 0, 0)", "$1 = 1", "thread (5, 0, 0) of block (1, 0, 0)", "exited"):
         assert told in out, out
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not shutil.which("gdb"), reason="no gdb on this machine")
+@pytest.mark.skipif(bool(emulator.missing()), reason=str(emulator.missing()))
+def test_barriers_and_a_tile_of_a_hopper_rung_are_shown():
+    source = (ladder("matmul").folder / "cuda_wgmma_tma.cu").read_text().splitlines()
+    line = next(i for i, t in enumerate(source, 1) if "kw::store_directly" in t)
+    code, out, err = session(
+        "matmul.cuda_wgmma_tma",
+        "cuda barriers",
+        "cuda tile",
+        f"break cuda_wgmma_tma.cu:{line} if threadIdx.x == 127",
+        "continue",
+        "cuda barriers",
+        "cuda tile 60 4",
+        "print d[2]",
+        "print d[3]",
+        "delete",
+        "continue",
+    )
+    assert code == 0, err
+    for told in (
+        "this block has no mbarriers",
+        "this thread's warp group has issued no product",
+        "mbarrier at byte 0: phase 1, 1 of 1 arrivals and 0 bytes are missing",
+        "D of m64n128k16, done",
+        "exited normally",
+    ):
+        assert told in out, out
+    # d[2] and d[3] of thread 127 are row 63, columns 6 and 7
+    row = next(text for text in out.splitlines() if text.strip().startswith("row 63"))
+    held = [re.search(rf"\${n} = (\S+)", out)[1] for n in (1, 2)]  # pyright: ignore
+    assert [float(v) for v in row.split()[4:6]] == pytest.approx([float(v) for v in held], 1e-5)
 
 
 def test_without_gdb_it_says_what_to_install(monkeypatch):

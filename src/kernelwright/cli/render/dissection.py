@@ -62,8 +62,7 @@ def access(x: Line) -> str:
 
 
 def _cells(x: Line) -> list[Text]:
-    idle = x.active < LOW * 32
-    out = [Text(f"{x.requests:,}"), Text(f"{x.active:.1f}", "red" if idle else "")]
+    out = [Text(f"{x.requests:,}"), Text(f"{x.active:.1f}", "red" if x.idle else "")]
     if x.efficiency is None:
         conflicts = Text(f"{x.conflicts:,}", "red" if x.conflicts else "dim")
         return [*out, Text(), Text(), Text(f"{x.passes / x.requests:.2f}"), conflicts]
@@ -110,5 +109,9 @@ def _traffic(found: Dissection) -> list[Note]:
             f"shared memory: {found.passes:,} passes through the banks, {found.conflicts:,} of "
             "them due to bank conflicts"
         )
+    if found.copied:
+        lines.append(f"tensor memory accelerator: {size(found.copied)} copied")
+    if found.products:
+        lines.append(f"tensor cores: {found.products:,} wgmma")
     lines.append(f"active lanes: mean {found.active:.1f} of 32 over executed basic blocks")
     return [Note(line, "") for line in lines]

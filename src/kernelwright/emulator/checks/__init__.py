@@ -23,7 +23,7 @@ from functools import cache as once
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import build, messages
+from .. import build, hopper, messages
 from ..launch import EmulationError, Schedule, load
 from .words import Call, Finding, Memory, RawFinding, RawRegion, complaint, said
 
@@ -114,20 +114,28 @@ class Watch:
 
     def _before(self, step: Launch, values: Sequence[Any]) -> None:
         """Tell the observer which memory a launch may access."""
-        from kernelwright.contract import CudaKernel, Pointers, Scalar
+        from kernelwright.contract import CudaKernel, Pointers, Scalar, TensorMap
 
-        memory: list[tuple[int, int, str, torch.Tensor]] = []
+        memory: list[tuple[int, int, str, int, torch.Tensor | None]] = []
+
+        def add(name: str, t: torch.Tensor) -> None:
+            memory.append((*_span(t), name, t.element_size(), t))
+
         for argument, value in zip(step.args, values, strict=True):
             if isinstance(argument, Pointers):
                 for name in argument.lists:
                     for i, t in enumerate(self._args[name]):
-                        memory.append((*_span(t), f"{name}[{i}]", t))
-                memory.append((*_span(value), "the list of addresses", value))
+                        add(f"{name}[{i}]", t)
+                add("the list of addresses", value)
+            elif isinstance(argument, TensorMap):
+                memory.append(
+                    (*hopper.span(argument, value), argument.tensor, argument.dtype.itemsize, None)
+                )
             elif not isinstance(value, Scalar):
-                memory.append((*_span(value), str(argument), value))
+                add(str(argument), value)
         regions: list[RawRegion] = []
         names: dict[int, Memory] = {}
-        for start, end, name, t in sorted(memory, key=lambda m: m[:2]):
+        for start, end, name, itemsize, t in sorted(memory, key=lambda m: m[:2]):
             if start == end:
                 continue
             if regions and start < regions[-1].end:  # the same memory under two names
@@ -135,10 +143,10 @@ class Watch:
                 last.end, last.part = max(last.end, end), None
                 last.written |= name not in self._fresh
                 continue
-            part = _elements(t)
+            part = None if t is None else _elements(t)
             self._held.append(part)
             number = len(names)
-            names[number] = Memory(name, end - start, t.element_size())
+            names[number] = Memory(name, end - start, itemsize)
             there = None if part is None else part.data_ptr()
             regions.append(RawRegion(start, end, number, name not in self._fresh, there, None))
         assert isinstance(step.kernel, CudaKernel)

@@ -9,6 +9,7 @@ namespace {
 
 // Lanes of one warp do not take turns by themselves: there, volatile orders nothing.
 bool may_meet(const Event &e, const Seen &s, bool in_shared) {
+  if ((e.kind | s.kind) & kSent) return e.kind & s.kind & kAtomic;
   const unsigned strong = e.kind & s.kind & (kVolatile | kAtomic);
   if (strong & kAtomic) return true;
   const bool each = (e.kind & (kVolatile | kAtomic)) && (s.kind & (kVolatile | kAtomic));
@@ -34,7 +35,8 @@ bool may_come_first(const Cell &cell, unsigned bits, const Seen &s) {
 // A volatile read of what another block has written by a volatile write, and nothing orders them,
 // though the thread has seen a later write of that block.
 bool may_be_old(const Event &e, const Seen &s) {
-  if (!e.set || !(e.kind & kVolatile) || !(s.kind & kVolatile) || e.block == number_of(*s.t.block))
+  if (!e.set || !(e.kind & kVolatile) || e.kind & kSent || !(s.kind & kVolatile) ||
+      e.block == number_of(*s.t.block))
     return false;
   if (order.before(e, s.t)) return false;
   const Sights::How how = sights.later(e, s.t, s.address);
@@ -65,12 +67,21 @@ void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, st
     f.b = side_of(e, *s.t.block);
     f.missing = order.missing(e, s.t);
     const std::uint64_t key = findings.add(f);
+    if (writes && s.kind & kEngine && e.kind & kWrite && !in_shared)
+      return findings.settle(key, stores_same);
     const bool two_writes = writes && e.kind & kWrite && !((s.kind | e.kind) & (kAtomic | kSent));
     if (!two_writes || s.bytes > 16) return findings.settle(key, false);
     unsettled = {key, s.address, s.bytes, {}};
     std::memcpy(unsettled.before, s.address, s.bytes);
   };
-  if (conflicts(cell.write) || old_value) report(cell.write);
+  if (conflicts(cell.write) || old_value) {
+    report(cell.write);
+  } else if (s.kind & kEngine && cell.write.set && !(cell.write.kind & kSent) &&
+             !order.fenced(cell.write, s.t)) {
+    Finding f = s.finding(kNoProxyFence);
+    f.b = side_of(cell.write, *s.t.block);
+    findings.add(f);
+  }
   if (writes) {
     // atomics on one word are ordered: what follows the last of them follows all of them
     const Event &last = cell.write;
@@ -88,9 +99,17 @@ void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, st
     cell.write = now;
     return;
   }
-  // Two readers that nothing orders are kept, of two warps if there are; the newest of a thread.
+  // Two readers that nothing orders are kept, of two warps if there are; the newest of a thread,
+  // and of what asynchronous reads complete with.
   Event &a = cell.reads[0], &b = cell.reads[1];
-  if (!a.set || order.before(a, s.t)) {
+  const auto older = [&](const Event &e) {
+    return e.kind & now.kind & kSent && e.block == now.block;
+  };
+  if (a.set && older(a)) {
+    a = now;
+  } else if (b.set && older(b)) {
+    b = now;
+  } else if (!a.set || order.before(a, s.t)) {
     a = now;
   } else if (!b.set || order.before(b, s.t) ||
              (b.block == a.block && b.thread / 32 == a.thread / 32)) {
@@ -103,7 +122,7 @@ void outside(const Seen &s) {
   if (s.kind & kWrite) kw_fail("stopped before it writes to memory that is not its own");
 }
 
-// A send's `sent` is the write that others see, when it is done.
+// Of an asynchronous access, `sent` is what others see.
 void in_shared(Seen &s, std::uint32_t place, std::uintptr_t at, const Event *sent = nullptr) {
   s.region = kShared;
   s.start = reinterpret_cast<std::uintptr_t>(s.address) - at;
@@ -132,7 +151,7 @@ void look_at_sight(const Seen &s, const Event &now) {
   if (s.kind & kWrite && sights.write(s.address, now)) order.advance(s.t);
 }
 
-void in_global(Seen &s, std::uint32_t place) {
+void in_global(Seen &s, std::uint32_t place, const Event *sent = nullptr) {
   const auto at = reinterpret_cast<std::uintptr_t>(s.address);
   const Region *r = places[place].region;
   if (!r || at < r->start || at >= r->end) places[place].region = r = find(regions, at);
@@ -161,7 +180,7 @@ void in_global(Seen &s, std::uint32_t place) {
   const bool reads = !(s.kind & kWrite) || s.kind & kAtomic;
   if (wanted & kInit && r->written && reads && kw_holds_pattern(s.address, s.bytes))
     findings.add(s.finding(kNeverWritten));
-  const Event now = order.event(s.t, s.kind, place);
+  const Event now = sent ? *sent : order.event(s.t, s.kind, place);
   r->cells->each(at, s.bytes, [&](Cell &cell, unsigned bits) {
     look_at_cell(cell, bits, s, now, launch_turn, r->written, false);
   });
@@ -210,9 +229,24 @@ void access(Thread &t, const void *address, unsigned bytes, unsigned kind, const
     findings.add(s.finding(kMisaligned));
 }
 
+// Of the 8 bytes of an mbarrier, or of what is sent.
+Finding finding_of(const Thread &t, const Across &a, std::uint32_t what, unsigned at,
+                   unsigned bytes, unsigned kind) {
+  return {
+      what, kShared, bytes, 0, launch_turn, number_of(*a.block), 0, at, side_of(t, a.where, kind),
+      {},   0};
+}
+
+}  // namespace
+}  // namespace kw::emulator
+#include "engines.h"
+namespace kw::emulator {
+namespace {
+
 // ---- who meets whom
 
 void launch_begin(const Launch &) {
+  engines.launch();
   pending.clear();
   ++launch_turn;
   order.launch();
@@ -220,6 +254,8 @@ void launch_begin(const Launch &) {
 }
 
 void block_begin(Block &b) {
+  arrivals.clear();
+  engines.block(b);
   order.block(b, number_of(b));
   sights.block(b);
   mail.block(b);
@@ -234,7 +270,7 @@ void block_begin(Block &b) {
   if (size) std::memset(b.shared, fill, size);
 }
 
-void thread_begin(Thread &t) { order.begin(t); }
+void thread_begin(Thread &t) { order.begin(t), engines.begin(t); }
 
 // An asynchronous copy: what it writes is written when it ends.
 void copy(Thread &t, void *to, unsigned bytes, bool ended, const void *where) {
@@ -249,20 +285,12 @@ void copy(Thread &t, void *to, unsigned bytes, bool ended, const void *where) {
 
 // ---- across the blocks of a cluster
 
-// Of the 8 bytes of an mbarrier, or of what is sent.
-Finding finding_of(const Thread &t, const Across &a, std::uint32_t what, unsigned at,
-                   unsigned bytes, unsigned kind) {
-  return {
-      what, kShared, bytes, 0, launch_turn, number_of(*a.block), 0, at, side_of(t, a.where, kind),
-      {},   0};
-}
-
 void send(Thread &t, const Across &a, Mailbox *box) {
   if (wanted & kBounds && !order_starts(order, t, *a.block, number_of(*a.block)))
     findings.add(finding_of(t, a, kNotStarted, a.to, a.bytes, kWrite | kSent));
   if (!box) return;
   const std::uint32_t place = place_of(a.where);
-  const Event sent = box->send(t, a, number_of(*t.block), place);
+  const Event sent = box->send(t, a.phase, number_of(*t.block), place);
   if (wanted & kBounds)
     box->sent(a.phase, finding_of(t, a, kMayHaveEnded, a.to, a.bytes, kWrite | kSent));
   Seen s = {t, shared_start + a.to, a.where, a.bytes, kWrite | kSent, kShared, 0, a.block};
@@ -292,11 +320,20 @@ void across(Thread &t, const Across &a) {
     findings.add(f);
   }
   if (a.what == kSend) send(t, a, box);
+  if (a.what == kExpect && a.block != t.block && wanted & kBounds) {
+    if (!order_starts(order, t, *a.block, number_of(*a.block)))
+      findings.add(finding_of(t, a, kNotStarted, a.mbarrier, 8, kWrite | kAtomic));
+    const Event now = order.event(t, kWrite | kAtomic, place_of(a.where));
+    mail.look(t, finding_of(t, a, kMayHaveEnded, a.mbarrier, 8, kWrite | kAtomic), now, true);
+  }
   if (a.what == kReceive) return order.learn(t, box->come());
-  if (box) box->bring(order.release(t), a);
+  if (box) box->bring(order.release(t), a.phase, a.ends);
 }
 
-void thread_exit(Thread &t) { unsettled.settle(findings), mail.exit(t, order.known(t)); }
+void thread_exit(Thread &t) {
+  exit_engines(t);
+  unsettled.settle(findings), mail.exit(t, order.known(t));
+}
 
 void block_end(Block &b) {
   mail.each_unknown(b, order, [](const Finding &f) { findings.add(f); });
@@ -305,7 +342,7 @@ void block_end(Block &b) {
 
 const Observer observer = {launch_begin, nullptr, block_begin, block_end, thread_begin, thread_exit,
                            barrier,      warp,    access,      fence,     nullptr,      across,
-                           copy,         named,   unset,       index};
+                           copy,         named,   unset,       index,     engine,       own};
 
 }  // namespace
 }  // namespace kw::emulator

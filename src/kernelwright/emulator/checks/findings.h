@@ -12,17 +12,26 @@ enum Kind : std::uint32_t {
   kOutside,     // a touches what no argument and no shared variable holds
   kMisaligned,  // a's address is no multiple of its size
   kNeverWritten,
-  kTwoBarriers,   // a and b meet, each in another line's barrier
-  kAbsentLane,    // a reads by a shuffle from a lane that does not take part
-  kNotReady,      // a uses an mbarrier that b initializes, and nothing orders them
-  kNotStarted,    // a sends to a block that may not have started
-  kMayHaveEnded,  // a sends to a block that may have ended
-  kNotWaited,     // a touches what an asynchronous copy of b may still write
-  kAfterExit,     // a waits at a barrier, and other threads of its block ended without it
-  kNoValue,       // a reads its own uninitialized variable; `address` is its name
-  kIndex,         // a's index is out of range; `offset` is the index, `address` the size
-  kLanesEnded,    // lanes in a's mask, such as b, ended before the operation
-  kMayComeFirst   // a reads a flag that is uninitialized until another thread writes it
+  kTwoBarriers,    // a and b meet, each in another line's barrier
+  kAbsentLane,     // a reads by a shuffle from a lane that does not take part
+  kNotReady,       // a uses an mbarrier that b initializes, and nothing orders them
+  kNotStarted,     // a sends to a block that may not have started
+  kMayHaveEnded,   // a sends to a block that may have ended
+  kNotWaited,      // a touches what an asynchronous copy of b may still write
+  kAfterExit,      // a waits at a barrier, and other threads of its block ended without it
+  kNoValue,        // a reads its own uninitialized variable; `address` is its name
+  kIndex,          // a's index is out of range; `offset` is the index, `address` the size
+  kLanesEnded,     // lanes in a's mask, such as b, ended before the operation
+  kMayComeFirst,   // a reads a flag that is uninitialized until another thread writes it
+  kNoProxyFence,   // a, asynchronous, touches what b wrote, with no fence.proxy.async in between
+  kBarrierUnseen,  // a copy of a counts at an mbarrier that b initializes, with no fence in between
+  kLatePhase,      // a copy of a counts bytes of a phase that ended without them
+  kNotCommitted,   // a bulk store of a is in no group
+  kInFlight,       // a touches a register of D while a product of b may still change it
+  kNoProductFence,  // a issues a product after b touched its registers, with no wgmma.fence
+  kStillReading,    // a ends while its bulk store may still read shared memory
+  kTwoGroups,  // a arrives at barrier `lane`, where b has with other warps, and nothing orders them
+  kWrongSwizzle  // a multiplies what a box of b wrote with another swizzle (`lane`, `bytes`)
 };
 
 // Memory that a finding speaks of: the number of an argument, or one of these.
@@ -66,7 +75,7 @@ class Findings {
     values = same && values != kDiffer ? kSame : kDiffer;
   }
   std::uint64_t add(const Finding &f) {
-    const std::uint64_t key = (f.a.where * 0x9e3779b97f4a7c15u ^ f.b.where) * 16 + f.kind;
+    const std::uint64_t key = (f.a.where * 0x9e3779b97f4a7c15u ^ f.b.where) * 32 + f.kind;
     const auto [at, fresh] = seen_.try_emplace(key, all_.size());
     if (!fresh) {
       if (at->second < all_.size()) ++all_[at->second].count;

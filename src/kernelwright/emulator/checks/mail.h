@@ -7,6 +7,14 @@
 
 namespace kw::emulator {
 
+// An asynchronous access.
+inline Event sent_by(std::uint32_t with, std::uint32_t turn, const Thread &t, std::uint32_t block,
+                     unsigned kind, unsigned code) {
+  Event e = {with, turn, block, {}, {}, {}, {}};
+  e.thread = t.number, e.kind = kind | kSent, e.set = 1, e.code = code;
+  return e;
+}
+
 // Whether a thread can know that a block has started: the thread has passed the cluster's barrier,
 // at which all threads of all blocks arrive, or has synchronized with the block in another way.
 inline bool order_starts(const Order &order, const Thread &t, const Block &b,
@@ -21,7 +29,7 @@ inline bool order_starts(const Order &order, const Thread &t, const Block &b,
 // An mbarrier of one block.
 class Mailbox {
  public:
-  Mailbox(std::uint32_t number, Event init) : number_(kMailbox | number), init_(init) {}
+  Mailbox(std::uint32_t number, Event init) : number_(number), init_(init) {}
 
   const Event &init() const { return init_; }
   void fence(const Thread &t) { fenced_ |= init_.thread == t.number; }
@@ -29,23 +37,23 @@ class Mailbox {
   void arrive(const Thread &t) {
     if (fenced_ && !published_ && init_.thread == t.number) published_ = t.phase + 1;
   }
+  // Whether asynchronous hardware sees it when a thread begins a copy.
+  bool seen(const Order &order, const Thread &t) const { return fenced_ || order.fenced(init_, t); }
   // Whether a thread may use it.
   bool ready(const Order &order, const Thread &t) const {
     return (published_ && t.phase >= published_) || order.before(init_, t);
   }
 
   // A write that completes when the phase ends.
-  Event send(const Thread &t, const Across &a, std::uint32_t from, std::uint32_t code) const {
-    Event e = {number_, a.phase, from, {}, {}, {}, {}};
-    e.thread = t.number, e.kind = kWrite | kSent, e.set = 1, e.code = code;
-    return e;
+  Event send(const Thread &t, std::uint32_t phase, std::uint32_t from, std::uint32_t code) const {
+    return sent_by(number_, phase, t, from, kWrite, code);
   }
   // An arrival, or bytes: threads that wait for the phase learn all that the sender knew.
-  void bring(const Known &known, const Across &a) {
+  void bring(const Known &known, std::uint32_t phase, bool ends) {
     coming_ = both(coming_, known);
-    if (!a.ends) return;
-    auto all = std::make_shared<Knowledge>(*coming_);
-    all->add({number_, a.phase + 1, {}});
+    if (!ends) return;
+    auto all = coming_ ? std::make_shared<Knowledge>(*coming_) : std::make_shared<Knowledge>();
+    all->add({number_, phase + 1, {}});
     come_ = all, coming_ = nullptr;
   }
   const Known &come() const { return come_; }
@@ -89,8 +97,10 @@ class Mail {
     for (Alike &a : alike_[b.rank]) a = {};
   }
   void init(const Across &a, const Event &by) {
-    boxes_[a.block->rank].insert_or_assign(a.mbarrier, Mailbox(count_++ & ~kMailbox, by));
+    boxes_[a.block->rank].insert_or_assign(a.mbarrier, Mailbox(fresh(), by));
   }
+  // A number for what asynchronous accesses complete with.
+  std::uint32_t fresh() { return kMailbox | count_++; }
   Mailbox *find(const Block &b, unsigned at) {
     const auto found = boxes_[b.rank].find(at);
     return found == boxes_[b.rank].end() ? nullptr : &found->second;
@@ -109,21 +119,27 @@ class Mail {
     for (const auto &[at, box] : boxes_[b.rank]) box.each_unheard(visit);
   }
   // An access to another block's shared memory. That block must not end before the access.
-  void look(const Thread &t, const Finding &f, const Event &e) {
-    for (auto &[finding, event] : looks_)
-      if (finding.a.where == f.a.where && finding.owner == f.owner && event.thread == e.thread) {
-        finding = f, event = e;
+  // `arrives`: at one of its mbarriers, which any later barrier of the cluster orders.
+  void look(const Thread &t, const Finding &f, const Event &e, bool arrives = false) {
+    const Look made = {f, e, arrives ? t.arrivals + 1 : 0};
+    for (Look &l : looks_)
+      if (l.finding.a.where == f.a.where && l.finding.owner == f.owner &&
+          l.event.thread == e.thread) {
+        l = made;
         return;
       }
-    if (looks_.size() < kMostLooks) looks_.push_back({f, e});
+    if (looks_.size() < kMostLooks) looks_.push_back(made);
   }
   // The accesses that are not ordered before the end of the block by any of its threads.
   template <typename Visit> void each_unknown(const Block &b, const Order &order, Visit visit) {
     const std::uint32_t number = b.index.x + b.grid.x * (b.index.y + b.grid.y * b.index.z);
-    for (const auto &[f, e] : looks_) {
-      bool known = f.owner != number;
-      for (unsigned i = 0; i < b.count && !known; ++i) known = order.before(e, b.threads[i]);
-      if (!known) visit(f);
+    for (const Look &l : looks_) {
+      bool known = l.finding.owner != number;
+      for (unsigned i = 0; i < b.count && !known; ++i) {
+        const Thread &t = b.threads[i];
+        known = order.before(l.event, t) || (l.meeting && t.phase >= l.meeting);
+      }
+      if (!known) visit(l.finding);
     }
   }
   // The same step of the first thread of t's warp that reached it.
@@ -140,7 +156,12 @@ class Mail {
   Alike alike_[kMostBlocks][64];
   std::uint32_t count_ = 0;
   static constexpr std::size_t kMostLooks = 4096;
-  std::vector<std::pair<Finding, Event>> looks_;
+  struct Look {
+    Finding finding;
+    Event event;
+    std::uint32_t meeting;  // the cluster's barrier, counted from 1, that orders it; or 0
+  };
+  std::vector<Look> looks_;
 };
 
 }  // namespace kw::emulator

@@ -93,14 +93,33 @@ void fence(Thread &t, unsigned scope, const void *where) {
   meet(where);
 }
 
+// Finds warps that arrive at a numbered barrier while others may still be arriving at it.
+void look_at_arrivals(const Thread &t, unsigned which, const void *where) {
+  if (!(wanted & kDivergence)) return;
+  Arrivals &all = arrivals[{t.block->rank, which}];
+  if (!all.before.count(t.warp()))
+    for (const auto &[warp, event] : all.before) {
+      if (order.before(event, t)) continue;
+      Finding f = about(kTwoGroups, side_of(t, where, 0), side_of(event, *t.block));
+      f.lane = which;
+      findings.add(f);
+      break;
+    }
+  all.now[t.warp()] = order.event(t, kRead, place_of(where));
+}
+
 void named(Thread &t, unsigned which, Named what, const void *where) {
   if (what == kArrives) {
+    look_at_arrivals(t, which, where);
     order.arrive_at(t, which);
     meet(where);
   } else if (what == kPasses) {
     order.pass(t, which);
   } else {
     order.complete(t, which);
+    Arrivals &all = arrivals[{t.block->rank, which}];
+    all.before = std::move(all.now);
+    all.now.clear();
   }
 }
 

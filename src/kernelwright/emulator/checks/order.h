@@ -18,9 +18,11 @@
 
 namespace kw::emulator {
 
-// An access recorded in a cell of memory. An asynchronous write (`kSent`) is not ordered with its
-// thread's later accesses: it completes when an mbarrier's phase ends. Its `block` identifies the
-// mbarrier, `epoch` is the phase, `clock` the block that sent it.
+// An access recorded in a cell of memory. An asynchronous one (`kSent`) is not ordered with its
+// thread's later accesses. Its `block` identifies what it completes with, and `epoch` its turn
+// there: an mbarrier and the phase, a thread's bulk stores and the group, a warp group's products
+// and the number. `clock` is the block of its thread; kVolatile says that hardware other than the
+// threads accesses memory: the tensor memory accelerator or the tensor cores.
 struct Event {
   std::uint32_t block, epoch, clock;
   std::uint32_t thread : 10, kind : 4, set : 1, code : 17;  // code: number of its instruction
@@ -66,9 +68,11 @@ struct Cut {
   }
 };
 
-// Cuts of several blocks, by block. Immutable once it may be shared.
+// Cuts of several blocks, by block. Immutable once it may be shared. `fenced`: what a
+// fence.proxy.async has covered, so that asynchronous hardware sees it.
 struct Knowledge {
   std::vector<Cut> cuts;
+  std::shared_ptr<const Knowledge> fenced;
 
   bool covers(const Event &e) const {
     const auto at = find(e.block);
@@ -93,6 +97,7 @@ inline Known both(const Known &a, const Known &b) {
   if (!b) return a;
   auto sum = std::make_shared<Knowledge>(*a);
   for (const Cut &cut : b->cuts) sum->add(cut);
+  sum->fenced = both(a->fenced, b->fenced);
   return sum;
 }
 
@@ -172,6 +177,19 @@ class Order {
       if (e.thread / 32 == t.warp() && e.clock <= view.clocks.of[e.thread % 32]) return true;
     }
     return view.known && view.known->covers(e);
+  }
+
+  // Whether a fence.proxy.async lies between an access and what a thread does now.
+  bool fenced(const Event &e, const Thread &t) const {
+    const Known &known = view_of(t).known;
+    return known && known->fenced && known->fenced->covers(e);
+  }
+  void fence_proxy(const Thread &t) {
+    auto covered = std::make_shared<Knowledge>(*release(t));
+    auto all = std::make_shared<Knowledge>(*covered);
+    covered->fenced = nullptr;
+    all->fenced = both(all->fenced, covered);
+    learn(t, all);
   }
 
   // Of an access `e` in another block that is not ordered before what a thread does now.

@@ -40,6 +40,12 @@ std::vector<Place> places;  // instructions, by number
 std::vector<std::uint32_t> place_table;
 Copies pending;
 Unsettled unsettled;
+// The warps that have arrived at a numbered barrier since it was last complete, and those before.
+struct Arrivals {
+  std::map<unsigned, Event> now, before;
+};
+std::map<std::pair<unsigned, unsigned>, Arrivals> arrivals;  // by block of the cluster and barrier
+bool stores_same;                // the bulk store that begins writes what others have stored there
 std::vector<std::uint64_t> met;  // instructions of barriers and fences that had an effect
 
 std::uint32_t place_of(const void *where) {
@@ -69,12 +75,17 @@ void meet(const void *where) {
 Index unfold(std::uint64_t i, const Index &size) {
   return {unsigned(i % size.x), unsigned(i / size.x % size.y), unsigned(i / size.x / size.y)};
 }
+// In the kind of an access that is being checked, and of a side: asynchronous hardware does it.
+constexpr unsigned kEngine = 16;
+
 Side side_of(const Thread &t, const void *where, unsigned kind) {
   return {reinterpret_cast<std::uint64_t>(where), t.index, t.block->index, kind};
 }
 Side side_of(const Event &e, const Block &b) {
+  const bool engine = e.kind & kSent && e.kind & kVolatile;
   return {reinterpret_cast<std::uint64_t>(places[e.code].where), unfold(e.thread, b.size),
-          unfold(e.kind & kSent ? e.clock : e.block, b.grid), e.kind};
+          unfold(e.kind & kSent ? e.clock : e.block, b.grid),
+          engine ? (e.kind & ~unsigned(kVolatile)) | kEngine : unsigned(e.kind)};
 }
 std::uint32_t number_of(const Block &b) {
   return b.index.x + b.grid.x * (b.index.y + b.grid.y * b.index.z);

@@ -12,18 +12,20 @@ from .. import messages
 
 RACE, OUTSIDE, MISALIGNED, NEVER_WRITTEN, TWO_BARRIERS, ABSENT_LANE = range(6)
 NOT_READY, NOT_STARTED, MAY_HAVE_ENDED, NOT_WAITED, AFTER_EXIT, NO_VALUE, INDEX = range(6, 13)
-LANES_ENDED, MAY_COME_FIRST = 13, 14
+LANES_ENDED, MAY_COME_FIRST, NO_PROXY_FENCE, BARRIER_UNSEEN, LATE_PHASE = range(13, 18)
+NOT_COMMITTED, IN_FLIGHT, NO_PRODUCT_FENCE, STILL_READING = range(18, 22)
+TWO_GROUPS, WRONG_SWIZZLE = 22, 23
 #: How the text of a finding begins that is no error on present GPUs.
 WARNING = "warning:"
 RELEASES, READS, ACQUIRES, NO_LATER = 1, 2, 3, 4  # order.h's Missing
 SAME = 1  # of two writes that race: both write the same value
 CHECK_OF = (
     "races", "bounds", "bounds", "init", "divergence", "divergence", "races", "bounds", "bounds",
-    "races", "divergence", "init", "bounds", "divergence",
-    "init",
+    "races", "divergence", "init", "bounds", "divergence", "init", "races", "races", "races",
+    "races", "races", "races", "races", "divergence", "bounds",
 )  # fmt: skip
 SHARED, NOWHERE = 2**32 - 1, 2**32 - 2
-WRITE, VOLATILE, ATOMIC, SENT = 1, 2, 4, 8
+WRITE, VOLATILE, ATOMIC, SENT, ENGINE = 1, 2, 4, 8, 16
 
 
 class RawIndex(Structure):
@@ -110,6 +112,7 @@ class Finding:
         threads: "thread 5 of block 2" for each access.
         count: how often it occurred.
         unwritten: it is an uninitialized read of shared memory.
+        same: two threads write the same value.
     """
 
     check: str
@@ -118,6 +121,7 @@ class Finding:
     threads: tuple[str, ...] = ()
     count: int = 1
     unwritten: bool = False
+    same: bool = False
 
 
 def said(raw: Iterable[RawFinding], calls: Sequence[Call]) -> list[Finding]:
@@ -135,7 +139,17 @@ def said(raw: Iterable[RawFinding], calls: Sequence[Call]) -> list[Finding]:
 def _said(f: RawFinding, call: Call) -> Finding | None:
     a, b = _thread(f.a, call), _thread(f.b, call)
     here, there = place_of(f.a.where), place_of(f.b.where)
-    both = f.kind in (RACE, TWO_BARRIERS, NOT_READY, NOT_WAITED)
+    both = f.kind in (
+        RACE,
+        TWO_BARRIERS,
+        NOT_READY,
+        NOT_WAITED,
+        NO_PROXY_FENCE,
+        BARRIER_UNSEEN,
+        IN_FLIGHT,
+        TWO_GROUPS,
+        WRONG_SWIZZLE,
+    ) or (f.kind == NO_PRODUCT_FENCE and f.b.where)
     if f.kind == RACE:
         mild = f"{WARNING} " if f.lane == SAME or f.missing == NO_LATER else ""
         text = (
@@ -159,19 +173,20 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
         text = f"{a} waits at this barrier while {b} waits at {other}"
     elif f.kind == NOT_READY:
         text = (
-            f"{a} {'counts bytes at' if f.a.kind & SENT else 'uses'} the mbarrier in "
-            f"{_what(f, call)}, initialized by {b} at {there} with no fence.mbarrier_init and "
-            "barrier of the cluster in between"
+            f"{a} {_counts(f.a)} the mbarrier in "
+            f"{_what(f, call)}, initialized by {b} at {there} with no "
+            f"{'fence.mbarrier_init and barrier of the cluster' if call.cluster > 1 else 'barrier'}"
+            " in between"
         )
     elif f.kind == NOT_STARTED:
         text = (
-            f"{a} sends {_what(f, call)}, which may not have started: there is no barrier of "
-            "the cluster before this access"
+            f"{a} {_does(f.a)} {_what(f, call)}, which may not have started: there is no barrier "
+            "of the cluster before this access"
         )
     elif f.kind == MAY_HAVE_ENDED:
         text = (
-            f"{a} sends {_what(f, call)}, which may have ended: none of its threads waits for "
-            "the data"
+            f"{a} {_does(f.a)} {_what(f, call)}, which may have ended: none of its threads waits "
+            "for the data"
             if f.a.kind & SENT
             else f"{a} {_does(f.a)} {_what(f, call)}, which may have ended: there is no barrier "
             "of the cluster after this access"
@@ -180,6 +195,50 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
         text = (
             f"{a} {_does(f.a)} {_what(f, call)}, which the asynchronous copy that {b} began at "
             f"{there} may still write: nothing has waited for it"
+        )
+    elif f.kind == NO_PROXY_FENCE:
+        text = (
+            f"{a} {_does(f.a)} {_what(f, call)}, written by {b} at {there} with no "
+            "fence.proxy.async in between"
+        )
+    elif f.kind == BARRIER_UNSEEN:
+        text = (
+            f"{a} begins a copy that counts bytes at the mbarrier in {_what(f, call)}, initialized "
+            f"by {b} at {there} with no fence.mbarrier_init or fence.proxy.async in between"
+        )
+    elif f.kind == LATE_PHASE:
+        text = (
+            f"{a} {_does(f.a)} {_what(f, call)}, but phase {f.lane} of its mbarrier ended without "
+            "these bytes: it expects fewer than are copied"
+        )
+    elif f.kind == NOT_COMMITTED:
+        text = f"{a} begins a bulk store that no commit_group follows: no wait_group waits for it"
+    elif f.kind == STILL_READING:
+        text = (
+            f"{WARNING} {a} ends with no wait_group for its bulk store, which may still read "
+            "shared memory when another block has it"
+        )
+    elif f.kind == TWO_GROUPS:
+        text = (
+            f"{a} arrives at barrier {f.lane}, at which {b} arrived at {there} with other warps: "
+            "nothing orders the two, and threads of both may meet"
+        )
+    elif f.kind == IN_FLIGHT:
+        text = (
+            f"{a} {_does(f.a)} a register of D while the product that it issued at {there} may "
+            "still change it: no wait_group has waited for that"
+        )
+    elif f.kind == NO_PRODUCT_FENCE:
+        since = (
+            f"after its access to registers of D at {there}" if f.b.where else "for the first time"
+        )
+        text = f"{a} issues a product {since} with no wgmma.fence in between"
+    elif f.kind == WRONG_SWIZZLE:
+        text = (
+            f"{a} multiplies a matrix whose descriptor has {_swizzle(f.bytes)}, but the box that "
+            f"{b} copied there at {there} has {_swizzle(f.lane)}: in lines 0 to 7 of 128 bytes, "
+            f"the copy puts the first 16 bytes at unit {_units(f.lane)}, the product reads them "
+            f"at {_units(f.bytes)}"
         )
     elif f.kind == NO_VALUE:
         name = call.locals.get(f.address, "a variable")
@@ -210,6 +269,7 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
         (a, b) if both else (a,),
         f.count,
         f.kind == NEVER_WRITTEN and f.region == SHARED,
+        f.kind == RACE and f.lane == SAME,
     )
 
 
@@ -254,7 +314,24 @@ def _index(number: int, call: Call) -> tuple[int, int, int]:
     return number % x, number // x % y, number // x // y
 
 
+def _swizzle(bytes: int) -> str:
+    return f"a swizzle of {bytes} bytes" if bytes else "no swizzle"
+
+
+def _units(swizzle: int) -> str:
+    """The units of 16 bytes at which the first one of each of eight lines is."""
+    return " ".join(str(line & (swizzle // 16 - 1) if swizzle else 0) for line in range(8))
+
+
+def _counts(side: RawSide) -> str:
+    if side.kind & ENGINE:
+        return "begins a copy that counts bytes at"
+    return "counts bytes at" if side.kind & SENT else "uses"
+
+
 def _does(side: RawSide) -> str:
+    if side.kind & ENGINE:
+        return "copies to" if side.kind & WRITE else "lets an asynchronous instruction read"
     if side.kind & SENT:
         return "sends"
     return (
@@ -263,6 +340,10 @@ def _does(side: RawSide) -> str:
 
 
 def _done(side: RawSide) -> str:
+    if side.kind & ENGINE:
+        return (
+            "copied" if side.kind & WRITE else "read by the asynchronous instruction that is issued"
+        )
     if side.kind & SENT:
         return "sent"
     return "updated" if side.kind & ATOMIC else "written" if side.kind & WRITE else "read"
@@ -297,6 +378,10 @@ def _variable(f: RawFinding, call: Call) -> tuple[str, int]:
 
 def _unordered(f: RawFinding, call: Call) -> str:
     a, b = f.a, f.b
+    if b.kind & ENGINE and not b.kind & WRITE:
+        return "with no wait for its end in between"
+    if a.kind & ENGINE and not b.kind & SENT:
+        return "with no barrier in between"
     if (a.kind | b.kind) & SENT:
         return "with no wait for an mbarrier in between"
     if (a.block.x, a.block.y, a.block.z) != (b.block.x, b.block.y, b.block.z):

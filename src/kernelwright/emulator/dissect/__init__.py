@@ -21,7 +21,7 @@ from functools import cache as once
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import build
+from .. import build, hopper
 from ..launch import Schedule
 from .forks import Node, counted
 from .lines import Place, places_of
@@ -33,7 +33,7 @@ __all__ = ["Access", "Branch", "Dissected", "Dissection", "Memory", "Place"]
 
 HERE = Path(__file__).resolve().parent
 SECTOR = 32  # bytes
-_WRITE, _ATOMIC = 1, 4
+_WRITE, _ATOMIC, _BULK, _PRODUCT = 1, 4, 16, 32
 
 
 class _Region(Structure):
@@ -72,9 +72,10 @@ class Access:
     Attributes:
         place: the rung's line, and the position inside a header.
         kind: "load", "store", "atomic"; "async load", "async store": the two sides of a copy
-            from global to shared memory that passes through no register.
+            from global to shared memory that passes through no register; "bulk load", "bulk store":
+            a copy by the tensor memory accelerator; "wgmma": a product's reads of its operands.
         memory: the tensor's name; "shared".
-        width: bytes per lane.
+        width: bytes per lane, or of a bulk copy or product, which one lane counts for.
         requests: instructions executed by warps.
         lanes: active lanes, summed over all requests.
         sectors: 32-byte sectors, summed over all requests; 0 for shared memory.
@@ -168,7 +169,7 @@ class Dissection:
         return self._done
 
     def _before(self, step: Launch, values: Sequence[Any]) -> None:
-        from kernelwright.contract import Pointers, Scalar
+        from kernelwright.contract import Pointers, Scalar, TensorMap
 
         self._collect()
         self._step = step
@@ -179,6 +180,8 @@ class Dissection:
                     for i, t in enumerate(self._args[name]):
                         memory.setdefault(_span(t), f"{name}[{i}]")
                 memory.setdefault(_span(value), "the list of addresses")
+            elif isinstance(argument, TensorMap):
+                memory.setdefault(hopper.span(argument, value), argument.tensor)
             elif not isinstance(value, Scalar):
                 memory.setdefault(_span(value), str(argument))
         spans = [(s, e) for s, e in memory if s < e]
@@ -250,6 +253,11 @@ def dissected(
 def _access(s: _Site, place: Place, names: Sequence[str]) -> Access | None:
     """None for an element of a vector that an earlier access has read completely."""
     kind = "atomic" if s.kind & _ATOMIC else "store" if s.kind & _WRITE else "load"
+    if s.kind & (_BULK | _PRODUCT):
+        kind = "wgmma" if s.kind & _PRODUCT else f"bulk {kind}"
+        of = "shared" if s.region < 0 else names[s.region]
+        counts = s.sums.requests, s.sums.lanes, s.sectors, s.sums.passes, s.sums.least_passes
+        return Access(place, kind, of, s.bytes, *counts, s.sums.distinct_bytes)
     if place.asynchronous and s.bytes >= 4:
         kind = f"async {kind}"
     memory = "shared" if s.region < 0 else names[s.region]

@@ -1,5 +1,6 @@
 // The observer of `kernelwright dissect`: the cost of each access and each branch of a kernel for a
 // warp. It observes launches with one worker, of dissected builds.
+#include "descriptor.h"
 #include "requests.h"
 #include "runtime.h"
 #include "together.h"
@@ -272,8 +273,80 @@ void warp(Thread &first, unsigned those) {
 }
 void across(Thread &t, const Across &) { works(t); }
 
+// ---- asynchronous instructions: one request each
+
+constexpr std::uint32_t kBulk = 16, kProductKind = 32;
+
+Site &site_of(const void *where, std::int32_t region, unsigned bytes, std::uint32_t kind) {
+  const auto place = reinterpret_cast<std::uintptr_t>(where);
+  const auto fresh = static_cast<std::uint32_t>(sites.size());
+  const std::uint32_t site = site_numbers.at(place, fresh);
+  if (site == fresh) sites.push_back({place, region, bytes, kind, {}, 0, {}});
+  Site &s = sites[site];
+  ++s.sums.requests, ++s.sums.lanes;
+  return s;
+}
+
+void copies(const Thread &t, const Engine &e) {
+  const Bulk &c = *e.copy;
+  const bool box = c.kind == Bulk::kBoxLoad || c.kind == Bulk::kBoxStore;
+  if (c.kind == Bulk::kSend) return;
+  const std::int32_t region =
+      region_of(*t.block, box ? c.map.address : reinterpret_cast<std::uintptr_t>(c.global));
+  if (region < 0) return;
+  Site &s = site_of(e.where, region, box ? box_bytes(c.map) : c.bytes,
+                    kBulk | (c.stores() ? unsigned(kWrite) : unsigned(kRead)));
+  Region &its = regions[static_cast<unsigned>(region)];
+  Touched &seen = touched[static_cast<unsigned>(region)];
+  const auto touch = [&](const void *from, unsigned bytes) {
+    const auto at = reinterpret_cast<std::uintptr_t>(from);
+    for (std::uintptr_t sector = at / kSector; sector <= (at + bytes - 1) / kSector; ++sector) {
+      ++s.sectors;
+      if (c.stores())
+        mark(its, seen.written, its.sectors_written, sector);
+      else
+        mark(its, seen.read, its.sectors_read, sector);
+    }
+  };
+  if (box)
+    each_run(c.map, c.first, touch);
+  else
+    touch(c.global, c.bytes);
+}
+
+// Shared memory delivers 128 bytes at once, 8 units of an operand that follow each other along its
+// rows (with contiguous k) or along k, if these lie in different banks.
+void operand(Sums &s, std::uint64_t bits, unsigned rows, const Product &p, Format f, bool k_major) {
+  std::vector<unsigned> units;
+  each_unit(Descriptor(bits), rows, p.k, f, k_major, [&](unsigned at) { units.push_back(at); });
+  const unsigned along = static_cast<unsigned>(units.size()) / (k_major ? rows : p.k);
+  for (unsigned first = 0; first < units.size(); first += 8 * along)
+    for (unsigned i = 0; i < along; ++i) {
+      unsigned count[8] = {}, most = 0;
+      for (unsigned u = first + i; u < first + 8 * along && u < units.size(); u += along)
+        most = std::max(most, ++count[units[u] / 16 % 8]);
+      s.passes += most, ++s.least_passes;
+    }
+  s.distinct_bytes += units.size() * 16;
+}
+
+void product(const Engine &e) {
+  const Product &p = *e.product;
+  const unsigned bytes = bits_of(p.a) / 8 * p.k * (p.n + (p.from_registers ? 0 : 64));
+  Site &s = site_of(e.where, -1, bytes, kProductKind);
+  if (!p.from_registers) operand(s.sums, p.at_a, 64, p, p.a, p.a_k_major);
+  operand(s.sums, p.at_b, p.n, p, p.b, p.b_k_major);
+}
+
+void engine(Thread &t, const Engine &e) {
+  works(t);
+  if (e.what == Engine::kCopyBegins) copies(t, e);
+  if (e.what == Engine::kProductIssued && t.number % kWarpGroup == 0) product(e);
+}
+
 const Observer observer = {nullptr, nullptr, block_begin, block_end, nullptr, thread_exit,
-                           barrier, warp,    access,      nullptr,   path,    across};
+                           barrier, warp,    access,      nullptr,   path,    across,
+                           nullptr, nullptr, nullptr,     nullptr,   engine};
 
 }  // namespace
 }  // namespace kw::emulator

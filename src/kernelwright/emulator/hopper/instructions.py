@@ -142,10 +142,11 @@ def _tensor_load(names: Names, m: re.Match[str], args: list[str]) -> str:
 
 def _tensor_store(names: Names, m: re.Match[str], args: list[str]) -> str:
     box, source = _hinted(args, m, 2)
+    how = [_REDUCTIONS[m["op"]]] if m.groupdict().get("op") else []
 
     def call(map_: str) -> str:
         return _call("kw_box_store", f"(const void *){map_}", names.address(source), "kw_at",
-                     m["dims"])  # fmt: skip
+                     m["dims"], *how)  # fmt: skip
 
     return _with_box(names, m, box, call)
 
@@ -164,8 +165,9 @@ def _bulk_send(names: Names, m: re.Match[str], args: list[str]) -> str:
 
 def _bulk_store(names: Names, m: re.Match[str], args: list[str]) -> str:
     to, source, size = _hinted(args, m, 3)
+    how = [_REDUCTIONS[m["op"]], _TYPES[m["type"]]] if m.groupdict().get("op") else []
     return _call("kw_bulk_store", f"(void *)({names.address(to)})", names.address(source),
-                 names.read(size))  # fmt: skip
+                 names.read(size), *how)  # fmt: skip
 
 
 def _product(names: Names, m: re.Match[str], args: list[str]) -> str:
@@ -278,21 +280,34 @@ def _prefetch(names: Names, m: re.Match[str], args: list[str]) -> str:
 
 
 def _arrive(names: Names, m: re.Match[str], args: list[str]) -> str:
-    if args[0] != "_":  # the state of a phase is not emulated
-        raise ValueError(args)
-    count = names.read(args[2]) if len(args) > 2 else "1"
-    return _call("kw_mbarrier_arrive", names.address(args[1]), count)
+    state, address, *count = args
+    function = "drop" if m["drops"] else "arrive"
+    its = [] if m["drops"] else [names.read(count[0]) if count else "1"]
+    call = _call(f"kw_mbarrier_{function}", names.address(address), *its)
+    return call if state == "_" else names.write(state, call[:-1])
 
 
 def _expect(names: Names, m: re.Match[str], args: list[str]) -> str:
-    if args[0] != "_":
+    state, address, bytes_ = args
+    call = _call("kw_mbarrier_expect", names.address(address), names.read(bytes_))
+    return call if state == "_" else names.write(state, call[:-1])
+
+
+def _wait(names: Names, m: re.Match[str], args: list[str]) -> str:
+    """A parity, or a state: the number of a phase. A time limit (a fourth operand) is ignored."""
+    done, address, phase, *limit = args
+    if len(limit) > (m["how"] == "try"):
         raise ValueError(args)
-    return _call("kw_mbarrier_expect", names.address(args[1]), names.read(args[2]))
+    its = names.address(address), f"{names.read(phase)} & 1"
+    if m["how"] == "try":
+        return f"{_call('kw_mbarrier_wait', *its)} {names.write(done, '1')}"
+    return names.write(done, _call("kw_mbarrier_test", *its)[:-1])
 
 
-def _try_wait(names: Names, m: re.Match[str], args: list[str]) -> str:
-    wait = _call("kw_mbarrier_wait", names.address(args[1]), names.read(args[2]))
-    return f"{wait} {names.write(args[0], '1')}"
+def _bytes(names: Names, m: re.Match[str], args: list[str]) -> str:
+    sign = "-" if m["how"] == "complete" else ""
+    amount = f"{sign}(long long)({names.read(args[1])})"
+    return _call("kw_mbarrier_bytes", names.address(args[0]), amount)
 
 
 def _assign(expression: str) -> Callable[[Names, re.Match[str], list[str]], str]:
@@ -305,19 +320,34 @@ def _assign(expression: str) -> Callable[[Names, re.Match[str], list[str]], str]
 
 _HINT = r"(?P<hint>\.L2::cache_hint)?"
 _FULL = r"mbarrier::complete_tx::bytes"
+_OPS = "add|min|max|inc|dec|and|or|xor"
+_REDUCTIONS = {op: f"kw::emulator::k{op.capitalize()}" for op in _OPS.split("|")}
+#: As CUtensorMapDataType counts them.
+_TYPES = {"u32": "2", "b32": "2", "s32": "3", "u64": "4", "b64": "4", "s64": "5", "f16": "6",
+          "f32": "7", "f64": "8", "bf16": "9"}  # fmt: skip
 _ACTS: list[tuple[str, Callable[[Names, re.Match[str], list[str]], str]]] = [
     (r"setp\.ne\.[bsu]32", _assign("unsigned({}) != unsigned({})")),
     (r"selp\.[bsu]32", _assign("{2} ? {0} : {1}")),
     (r"mov\.[bsu]32", _assign("{}")),
     (r"mapa\.shared::cluster\.u32", _assign("kw_mapa({}, {})")),
     (r"mbarrier\.init(\.shared(::cta)?)?\.b64", _simple("kw_mbarrier_init", "a", "r")),
-    (r"mbarrier\.arrive(\.(release|relaxed))?(\.(cta|cluster))?\.shared(::\w+)?\.b64", _arrive),
+    (
+        r"mbarrier\.arrive(?P<drops>_drop)?(\.(release|relaxed))?(\.(cta|cluster))?"
+        r"\.shared(::\w+)?\.b64",
+        _arrive,
+    ),
+    (r"mbarrier\.inval(\.shared(::cta)?)?\.b64", _simple("kw_mbarrier_end", "a")),
+    (r"mbarrier\.(?P<how>expect|complete)_tx(\.relaxed)?(\.(cta|cluster))?\.shared(::\w+)?\.b64",
+     _bytes),
     (
         r"mbarrier\.arrive\.expect_tx(\.(release|relaxed))?(\.(cta|cluster))?\.shared(::\w+)?\.b64",
         _expect,
     ),
-    (r"mbarrier\.try_wait\.parity(\.(acquire|relaxed))?(\.(cta|cluster))?\.shared(::cta)?\.b64",
-     _try_wait),
+    (
+        r"mbarrier\.(?P<how>try|test)_wait(\.parity)?(\.(acquire|relaxed))?(\.(cta|cluster))?"
+        r"\.shared(::cta)?\.b64",
+        _wait,
+    ),
     (r"fence\.mbarrier_init\.release\.cluster", _simple("kw_mbarrier_init_fence")),
     (r"fence\.proxy\.async(\.shared::c(ta|luster)|\.global)?", _simple("kw_fence_proxy_async")),
     (r"prefetch\.tensormap", _prefetch),
@@ -331,11 +361,22 @@ _ACTS: list[tuple[str, Callable[[Names, re.Match[str], list[str]], str]]] = [
         + _HINT,
         _tensor_store,
     ),
+    (
+        rf"cp\.reduce\.async\.bulk\.tensor\.(?P<dims>[1-5])d\.global\.shared::cta\.(?P<op>{_OPS})"
+        rf"(\.tile)?\.bulk_group{_HINT}",
+        _tensor_store,
+    ),
+    (
+        rf"cp\.reduce\.async\.bulk\.global\.shared::cta\.bulk_group{_HINT}\.(?P<op>{_OPS})"
+        r"(\.noftz)?\.(?P<type>[usb](?:32|64)|f16|bf16|f32|f64)",
+        _bulk_store,
+    ),
     (rf"cp\.async\.bulk\.shared::c(?:luster|ta)\.global\.{_FULL}{_HINT}", _bulk_load),
     (rf"cp\.async\.bulk\.shared::cluster\.shared::cta\.{_FULL}", _bulk_send),
     (rf"cp\.async\.bulk\.global\.shared::cta\.bulk_group{_HINT}", _bulk_store),
     (r"cp\.async\.bulk\.commit_group", _simple("kw_bulk_commit")),
-    (r"cp\.async\.bulk\.wait_group(\.read)?", _simple("kw_bulk_wait", "r")),
+    (r"cp\.async\.bulk\.wait_group", _simple("kw_bulk_wait", "r", "false")),
+    (r"cp\.async\.bulk\.wait_group\.read", _simple("kw_bulk_wait", "r", "true")),
     (r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32", _simple("kw_registers", "r")),
     (r"(?:barrier|bar)\.sync(\.aligned)?", _simple("kw_named_barrier", "r", "r", "true")),
     (r"(?:barrier|bar)\.arrive(\.aligned)?", _simple("kw_named_barrier", "r", "r", "false")),

@@ -257,8 +257,12 @@ def _extern_shared(text: str, all_: list[Token], at: int, edits: Edits) -> None:
         elif not array and all_[end].text not in ("extern", "__shared__"):
             type_.append(all_[end].text)
         end += 1
-    if end >= len(all_) or all_[end].text != ";" or not array:
+    if end >= len(all_) or all_[end].text != ";":
         return
+    if not array:  # one variable, of a class
+        array = end
+        if not _in_function(all_, at) or not type_ or not type_[-1].isidentifier():
+            return
     if not any(t.text == "__shared__" for t in all_[at:end]):
         return
     if not _in_function(all_, at) or any(t.text == "," for t in all_[array:end]):

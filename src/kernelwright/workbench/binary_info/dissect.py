@@ -86,6 +86,17 @@ class Dissection:
         return sum(a.passes for x in self.launches for a in x.accesses)
 
     @property
+    def products(self) -> int:
+        """Instructions of the tensor cores (wgmma)."""
+        return sum(a.requests for x in self.launches for a in x.accesses if a.kind == "wgmma")
+
+    @property
+    def copied(self) -> int:
+        """Bytes that the tensor memory accelerator copied from and to global memory."""
+        bulk = ("bulk load", "bulk store")
+        return sum(a.bytes for x in self.launches for a in x.accesses if a.kind in bulk)
+
+    @property
     def parted(self) -> int:
         return sum(b.parted for x in self.launches for b in x.branches)
 
@@ -117,6 +128,12 @@ class Line:
     @property
     def active(self) -> float:
         return self.lanes / self.requests
+
+    @property
+    def idle(self) -> bool:
+        """Whether few lanes take part in an instruction that all could."""
+        alone = self.kind in ("bulk load", "bulk store", "wgmma")
+        return not alone and self.active < LOW * 32
 
     @property
     def efficiency(self) -> float | None:
@@ -195,8 +212,7 @@ def _args(ladder: Ladder, case: Case) -> dict[str, Any]:
 def _unable(ladder: Ladder, rung: Rung, args: dict[str, Any]) -> str | None:
     specs, _ = normalise(ladder.operator.layout, specs_of(args))
     reason = unsupported(rung, specs, device_of(args))
-    with emulator.mode("dissected"):
-        return reason or cpu_executor.unable(plan_of(ladder, rung, specs))
+    return reason or cpu_executor.unable(plan_of(ladder, rung, specs))
 
 
 def lines(found: Dissection) -> list[Line]:
@@ -281,12 +297,13 @@ def _note(accesses: list[Line], parting: list[Branch]) -> Note:
     efficiency = sum(x.lanes * x.width for x in touching) / (moved * SECTOR) if moved else 1.0
     conflicts = sum(x.conflicts for x in accesses)
     active = min((x.active for x in accesses), default=32.0)
+    idle = any(x.idle for x in accesses)
     share = max((b.parted / b.executions for b in parting), default=0.0)
     each = moved / sum(x.requests for x in touching) if touching else 0.0
     bad = {
         "sectors": efficiency < LOW,
         "conflicts": conflicts > 0,
-        "active": active < LOW * 32,
+        "active": idle,
         "parted": share > LOW,
     }
     inside = [f" in {x.place.inside[0]}" if x.place.inside else "" for x in accesses]

@@ -46,10 +46,12 @@ template <typename... P, void (*KERNEL)(P...)> struct Entry<KERNEL> {
   }
 
 // All variables declared `extern __shared__`, whatever their names, at one address, after all
-// static ones (linkers put .tcommon last). `LABELS` are the names, each with ":".
-#define KW_DYNAMIC_SHARED(bytes, labels)                                                          \
-  __asm__(".section .tcommon,\"awT\",%nobits\n.balign 1024\n" labels ".zero " #bytes "\n.text\n"); \
-  extern __attribute__((visibility("hidden"))) __thread unsigned char kw_dynamic[];               \
+// static ones (linkers put .tcommon last). `labels` are the names, each with ":".
+#define KW_DYNAMIC_SHARED(bytes, labels) KW_DYNAMIC_ALIGNED(bytes, 1024, labels)
+#define KW_DYNAMIC_ALIGNED(bytes, align, labels)                                           \
+  __asm__(".section .tcommon,\"awT\",%nobits\n.balign " #align "\n" labels ".zero " #bytes \
+          "\n.text\n");                                                                    \
+  extern __attribute__((visibility("hidden"))) __thread unsigned char kw_dynamic[];        \
   KW_SHOWN const void *kw_dynamic_shared() { return kw_dynamic; }
 #define KW_LABEL(name) ".globl " #name "\n.hidden " #name "\n.type " #name ",STT_TLS\n" #name ":\n"
 #define KW_NO_DYNAMIC_SHARED \

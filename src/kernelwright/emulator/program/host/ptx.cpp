@@ -165,9 +165,10 @@ class Parser {
     if (i.begins("cp.async.c") && i.args.size() > 3 && predicates_.count(i.args[3].slot) &&
         i.args[3].kind == Arg::kSlot)
       return wrong(i.text, "it has no form with a predicate");
-    for (const auto chapter : {arithmetic, memory, together, control})
+    for (const auto chapter : {hopper, arithmetic, memory, together, control})
       if ((i.act = chapter(i))) break;
     if (!i.act) return wrong(i.text);
+    code_.products |= i.begins("wgmma.mma_async");
     code_.instructions.push_back(i);
   }
   // .reg .pred p, q;  .reg .b32 r<4>;
@@ -214,6 +215,11 @@ class Parser {
           a.number += sign * more.number;
         else
           a.parts.push_back(more);
+        skip();
+      }
+      if (*at_ == ',') {
+        ++at_;
+        a.box = arg().parts;
         skip();
       }
       if (*at_ == ']') ++at_;
@@ -389,13 +395,15 @@ const Code *parsed(const char *text, const char *file, int line) {
   return code;
 }
 
+bool asynchronous(const Code *code) { return code->products; }
+
 void execute(const Code *code, Operand *operands, unsigned count) {
   execute(code, operands, count, HERE, nullptr);
 }
 
 void execute(const Code *code, Operand *operands, unsigned count, const void *where,
              Gathering *gathering) {
-  kw_current->where = where;
+  kw_current->where = kw_current->statement = where;
   if (!code->wrong.empty()) {
     const char *why = code->why.empty() ? refused(code->wrong) : code->why.c_str();
     kw_fail_at(where, "PTX `%s` is not emulated%s%s", code->wrong.c_str(), why ? ": " : "",
@@ -405,7 +413,8 @@ void execute(const Code *code, Operand *operands, unsigned count, const void *wh
     kw_fail_at(where, "PTX names the operand %%%u, of %u", code->operands - 1, count);
   u64 few[kOperands + 32];
   std::vector<u64> many(code->slots > kOperands + 32 ? code->slots : 0);
-  Frame frame = {many.empty() ? few : many.data(), where, 0, gathering};
+  void *held[kOperands];
+  Frame frame = {many.empty() ? few : many.data(), where, 0, gathering, operands, held};
   for (unsigned i = 0; i < count; ++i) frame.slots[i] = operands[i].value;
   for (unsigned i = kOperands; i < code->slots; ++i) frame.slots[i] = 0;
   const int last = static_cast<int>(code->instructions.size());
@@ -414,6 +423,7 @@ void execute(const Code *code, Operand *operands, unsigned count, const void *wh
     if (i.guard.kind == Arg::kNone || (frame.get(i.guard) & 1)) i.act(i, frame);
   }
   for (unsigned i = 0; i < count; ++i) operands[i].value = frame.slots[i];
+  kw_current->statement = nullptr;
 }
 
 }  // namespace kw::ptx

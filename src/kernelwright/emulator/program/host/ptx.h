@@ -32,6 +32,7 @@ struct Arg {
   bool address = false;    // it is in brackets
   bool inverted = false;   // negated: !p
   std::vector<Arg> parts;  // elements of a vector
+  std::vector<Arg> box;    // an address's coordinates: [map, {x, y}]
   std::string name;        // a label's name
 };
 
@@ -42,6 +43,8 @@ struct Frame {
   const void *where;
   int next;              // the next instruction; jumps change it
   Gathering *gathering;  // of a warp whose lanes are executed one after the other, or null
+  Operand *operands;
+  void **held;  // the variables of operands that an asynchronous instruction changes later
   u64 get(const Arg &) const;
   void set(const Arg &, u64 value);
 };
@@ -65,12 +68,13 @@ struct Instruction {
   Type type() const { return types.empty() ? Type{'b', 32, false} : types.back(); }
 };
 
-constexpr unsigned kOperands = 64;
+constexpr unsigned kOperands = 144;  // a product of 256 columns has 128 registers of D
 
 struct Code {
   std::vector<Instruction> instructions;
   unsigned slots = kOperands;
   unsigned operands = 0;  // that its text names
+  bool products = false;  // it has wgmma.mma_async
   std::string wrong;      // the construct that is not emulated
   std::string why;
   const char *file;
@@ -85,6 +89,7 @@ Act arithmetic(Instruction &);
 Act memory(Instruction &);
 Act together(Instruction &);
 Act control(Instruction &);
+Act hopper(Instruction &);
 
 // What a form of a known instruction has that is not emulated, or nothing. Literals get the bits of
 // the operand's type.

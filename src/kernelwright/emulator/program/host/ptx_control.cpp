@@ -17,10 +17,10 @@ struct Refusal {
   const char *begins, *why;
 };
 constexpr Refusal kRefused[] = {
-    {"wgmma", "warpgroup matrix products (wgmma) have no emulation yet"},
-    {"cp.async.bulk", "bulk copies and tensor maps (TMA) have no emulation yet"},
-    {"cp.reduce.async.bulk", "bulk copies and tensor maps (TMA) have no emulation yet"},
-    {"tensormap", "bulk copies and tensor maps (TMA) have no emulation yet"},
+    {"wgmma", "this form of warpgroup matrix products (wgmma) has no emulation"},
+    {"cp.async.bulk", "this form of bulk copies (TMA) has no emulation"},
+    {"cp.reduce.async.bulk", "this form of bulk copies (TMA) has no emulation"},
+    {"tensormap", "tensor maps that kernels change have no emulation"},
     {"multimem", "multicast memory has no emulation yet"},
     {"tcgen05", "tensor memory of compute capability 10 has no emulation yet"},
     {"mma.sp", "sparse matrix products have no emulation"},

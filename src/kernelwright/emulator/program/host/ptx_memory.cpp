@@ -1,7 +1,6 @@
-// PTX memory instructions: loads, stores, atomics, asynchronous copies, mbarriers, fences.
+// PTX memory instructions: loads, stores, atomics, asynchronous copies, fences.
 #include <atomic>
 #include <cstring>
-#include <set>
 
 #include "ptx.h"
 
@@ -175,81 +174,6 @@ void wait_all(const Instruction &, Frame &) {
   kw_async_wait(0);
 }
 
-// ---- mbarriers: 8 bytes that hold the phase, the arrivals per phase and the missing ones
-
-constexpr unsigned kPendingAt = 4;  // in the state that an arrival returns, above the phase
-struct Mbarrier {
-  u32 phase : 4, expected : 14, pending : 14;
-  std::int32_t bytes;
-};
-Mbarrier *mbarrier(const Frame &f, u64 address, bool shared) {
-  char *p = place(f, address, shared);
-  aligned(f, p, 8);
-  return reinterpret_cast<Mbarrier *>(p);
-}
-void settle(Mbarrier *m) {
-  if (m->pending || m->bytes) return;
-  ++m->phase;
-  m->pending = m->expected;
-}
-void arrive(const Frame &f, Mbarrier *m, u32 count) {
-  kw_fence(emulator::kBlockScope);
-  if (m->pending < count)
-    kw_fail_at(f.where, "arrives at an mbarrier of which %u of %u arrivals are missing",
-               unsigned(m->pending), unsigned(m->expected));
-  m->pending -= count;
-  settle(m);
-}
-void mbarrier_op(const Instruction &i, Frame &f) {
-  const std::string &op = i.words[1];
-  const bool shared = in_shared(i);
-  if (op == "init") {
-    Mbarrier *m = mbarrier(f, f.get(i.args[0]), shared);
-    const u32 n = static_cast<u32>(f.get(i.args[1]));
-    *m = {0, n, n, 0};
-  } else if (op == "inval") {
-  } else if (op == "expect_tx") {
-    mbarrier(f, f.get(i.args[0]), shared)->bytes += static_cast<int>(f.get(i.args[1]));
-  } else if (op == "complete_tx") {
-    Mbarrier *m = mbarrier(f, f.get(i.args[0]), shared);
-    m->bytes -= static_cast<int>(f.get(i.args[1]));
-    kw_fence(emulator::kBlockScope);
-    settle(m);
-  } else if (op == "pending_count") {
-    f.set(i.args[0], f.get(i.args[1]) >> kPendingAt);
-  } else if (op == "arrive" || op == "arrive_drop") {
-    const bool returns = !i.args[0].address;
-    const std::size_t first = returns ? 1 : 0;
-    Mbarrier *m = mbarrier(f, f.get(i.args[first]), shared);
-    const bool more = i.args.size() > first + 1;
-    const u32 value = more ? static_cast<u32>(f.get(i.args[first + 1])) : 1;
-    if (returns) f.set(i.args[0], m->phase | u64(m->pending) << kPendingAt);
-    if (i.has("expect_tx")) m->bytes += static_cast<int>(value);
-    if (op == "arrive_drop") --m->expected;
-    arrive(f, m, i.has("expect_tx") ? 1 : value);
-  } else {  // test_wait, try_wait
-    Mbarrier *m = mbarrier(f, f.get(i.args[1]), shared);
-    const u64 token = f.get(i.args[2]);
-    const bool parity = i.has("parity");
-    const auto done = [&] {
-      return parity ? (m->phase & 1) != (token & 1) : m->phase != (token & 15);
-    };
-    if (!done()) kw_yield();
-    if (done()) kw_fence(emulator::kBlockScope);
-    f.set(i.args[0], done());
-  }
-}
-// Earlier copies arrive when they end; here they end immediately.
-void cp_async_arrive(const Instruction &i, Frame &f) {
-  kw_async_commit();
-  kw_async_wait(0);
-  if (i.has("noinc")) arrive(f, mbarrier(f, f.get(i.args[0]), true), 1);
-}
-
-const std::set<std::string> kMbarrier = {"init",        "inval",       "expect_tx",
-                                         "complete_tx", "arrive",      "test_wait",
-                                         "try_wait",    "arrive_drop", "pending_count"};
-
 }  // namespace
 
 Act memory(Instruction &i) {
@@ -269,9 +193,7 @@ Act memory(Instruction &i) {
   if (i.begins("cp.async.commit_group")) return commit;
   if (i.begins("cp.async.wait_group")) return n == 1 ? wait_group : nullptr;
   if (i.begins("cp.async.wait_all")) return wait_all;
-  if (i.begins("cp.async.mbarrier.arrive")) return n == 1 ? cp_async_arrive : nullptr;
   if (i.begins("cp.async.ca") || i.begins("cp.async.cg")) return n >= 3 ? cp_async : nullptr;
-  if (op == "mbarrier" && i.words.size() > 1 && kMbarrier.count(i.words[1])) return mbarrier_op;
   return nullptr;
 }
 

@@ -18,7 +18,8 @@ TOGETHER = re.compile(
       | __pipeline_\w+ | __cluster\w* | __asm__ | __asm | asm | volatile | __volatile__
       | atomicCAS\w* | atomicExch\w* | cub | wmma | nvcuda | cuda | sync | memcpy_async
       | \w+_partition | coalesced_\w+ | this_\w+ | \w+_group | thread_block\w* | atomic_ref
-      | barrier_arrive | barrier_wait | thread_local | setjmp | alloca | kw_\w+""",
+      | arrive | arrive_and_wait | arrive_and_drop | barrier_arrive | barrier_wait | thread_local
+      | setjmp | alloca | kw_\w+""",
     re.X,
 )
 #: Where threads meet in a way that loops may follow.

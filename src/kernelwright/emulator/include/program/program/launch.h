@@ -86,7 +86,9 @@ template <typename F, typename... A> struct Closure {
   static constexpr bool kPlain =
       std::is_trivially_copyable_v<F> && (std::is_trivially_copyable_v<A> && ...);
   // In memory that was zero, so that equal closures have equal bytes.
-  static void *operator new(size_t bytes) { return calloc(1, bytes); }
+  static void *operator new(size_t bytes) {
+    return __builtin_memset(aligned_alloc(alignof(Closure), bytes), 0, bytes);
+  }
   static void operator delete(void *p) { free(p); }
   template <std::size_t... I>
   KW_UNSEEN KW_BUILT_IN void call(Closure *c, std::index_sequence<I...>) {

@@ -11,8 +11,11 @@ struct Operand {
   unsigned bytes;       // of that variable
   char letter;          // h, r, l, f, d, n, q
   bool reads;
+  bool later;  // `value` is read from `to` with the others, unless the statement leaves that out
 };
 struct Code;  // a parsed text
+// Whether a statement's instructions change its operands later, and do not read them now.
+bool asynchronous(const Code *);
 const Code *parsed(const char *text, const char *file, int line);
 void execute(const Code *, Operand *, unsigned count);
 
@@ -45,13 +48,27 @@ template <typename T> KW_BUILT_IN Operand operand(const char *constraint, T &&x)
   if (constraint[0] == '=' || constraint[0] == '+') {
     const char letter = constraint[1] == '&' ? constraint[2] : constraint[1];
     const bool reads = constraint[0] == '+';
-    return {reads ? bits_of(x, letter) : 0,
-            const_cast<void *>(static_cast<const volatile void *>(&x)), sizeof(U), letter, reads};
+    const bool later = reads && (std::is_same_v<U, float> || std::is_same_v<U, unsigned>);
+    return {reads && !later ? bits_of(x, letter) : 0,
+            const_cast<void *>(static_cast<const volatile void *>(&x)),
+            sizeof(U),
+            letter,
+            reads,
+            later};
   }
-  return {bits_of<std::decay_t<U>>(x, constraint[0]), nullptr, 0, constraint[0], true};
+  return {bits_of<std::decay_t<U>>(x, constraint[0]), nullptr, 0, constraint[0], true, false};
+}
+KW_BUILT_IN void read_now(const Code *code, Operand *all, unsigned count) {
+  for (unsigned i = 0; i < count; ++i) {
+    if (!all[i].later || asynchronous(code)) continue;
+    unsigned bits;
+    __builtin_memcpy(&bits, all[i].to, sizeof bits);
+    all[i].value = bits;
+  }
 }
 template <typename... O> KW_BUILT_IN void run(const Code *code, O... operands) {
   Operand all[sizeof...(O) + 1] = {operands..., {}};
+  read_now(code, all, sizeof...(O));
   execute(code, all, sizeof...(O));
   for (const Operand &o : all)
     if (o.to) __builtin_memcpy(o.to, &o.value, o.bytes < 8 ? o.bytes : 8);
@@ -95,7 +112,9 @@ template <unsigned N> struct Gathered {
 template <typename Text, typename... O>
 KW_BUILT_IN Gathered<sizeof...(O)> gathered(Text text, const char *file, int line, O... operands) {
   static const Code *const code = parsed(text(), file, line);
-  return {code, kw_current, {operands..., {}}};
+  Gathered<sizeof...(O)> made = {code, kw_current, {operands..., {}}};
+  read_now(code, made.operands, sizeof...(O));
+  return made;
 }
 
 }  // namespace kw::ptx
