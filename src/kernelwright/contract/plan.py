@@ -56,7 +56,7 @@ def struct_of(format: str, *numbers: int) -> Scalar:
     """A kernel argument that is a struct of integers, which may be open sizes; `format` is that of
     Python's `struct`."""
     if any(isinstance(n, OpenSize) for n in numbers):
-        return Scalar("struct", OpenStruct(format, numbers))
+        return Scalar("struct", OpenStruct(format, numbers))  # pyright: ignore[reportArgumentType]
     return packed(pack(format, *numbers))
 
 

@@ -27,6 +27,32 @@ def agree(mine, theirs):
             torch.testing.assert_close(got, want)
 
 
+# rows of which nothing is left without their mean
+
+ALL = ("manual", "native", "triton_row", "triton_loop", "cuda_superset", "cuda_block")
+
+
+@pytest.mark.parametrize(
+    ("rung", "cols"),
+    [(r, n) for r in ALL for n in (257, 5000)] + [("cuda_warp", 257), ("cuda_cluster", 5000)],
+)
+def test_rows_of_equal_elements_are_the_bias(rung, cols):
+    """The sum of the row is rounded, and with it the mean: its error would be divided by eps."""
+    x, bias = torch.full((3, cols), 100.7, device=DEVICE), randn(cols)
+    named = {"x": x, "weight": randn(cols, seed=1), "bias": bias, "eps": 1e-5}
+    y, mean, _ = launcher(ladder("layer_norm"), named, rung)(*named.values())
+    assert torch.equal(mean.flatten(), x[:, 0])
+    assert torch.equal(y, bias.expand_as(y))
+
+
+@pytest.mark.parametrize("rung", ["triton_row", "cuda_superset", "cuda_warp", "cuda_block"])
+def test_the_gradient_of_a_row_of_one_element_is_0(rung):
+    x, w, gy = randn(7, 1), randn(1, seed=1), randn(7, 1, seed=2)
+    named = {"gy": gy, "x": x, "weight": w, "bias": None, "mean": x, "rstd": x * 0 + 300.0}
+    gx = launcher(ladder("layer_norm.backward"), named, rung)(*named.values())[0]
+    assert not gx.any()
+
+
 # each parameter may be absent or require no gradient
 
 

@@ -109,3 +109,13 @@ def test_integers_and_bools_become_int64_and_out_is_written():
 def test_what_is_wrong_is_named(more, error, words):
     with pytest.raises(error, match=words):
         kw.cumsum(randn(3, 4), **more)
+
+
+def test_the_reference_of_a_products_gradient_in_parts(monkeypatch):
+    """One by one, and in a number of steps that grows with the logarithm of the length only."""
+    x = torch.rand(3, 257, dtype=torch.float64) * 0.2 + 0.9
+    x[1, 100], x[2, ::50] = 0, 0
+    args = torch.randn_like(x), x, x.cumprod(-1), -1
+    want = spec.product_backward_reference(*args)
+    monkeypatch.setattr(spec, "SEQUENTIAL", 0)
+    torch.testing.assert_close(spec.product_backward_reference(*args), want, rtol=1e-12, atol=1e-12)

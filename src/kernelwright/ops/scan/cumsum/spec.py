@@ -155,6 +155,10 @@ def backward_reference(gy, starts, dim, exclusive=False, reverse=False):
     return sums(gy, starts, dim, exclusive, not reverse, _exact)
 
 
+#: Elements of a dimension up to which the gradient of a product is computed one by one.
+SEQUENTIAL = 4096
+
+
 def product_reference(x, dim):
     return x.cumprod(dim)
 
@@ -165,11 +169,24 @@ def product_backward_reference(gy, x, y, dim):
     n = x.shape[dim]
     before = shifted(y, dim, 1.0).movedim(dim, -1)
     g, x = gy.movedim(dim, -1), x.movedim(dim, -1)
-    r, found = torch.zeros_like(g[..., 0]) if n else None, []
-    for i in range(n - 1, -1, -1):
-        r = g[..., i] + (x[..., i + 1] * r if i + 1 < n else 0.0)
-        found.append(before[..., i] * r)
-    return torch.stack(found[::-1], -1).movedim(-1, dim) if n else gy + 0 * x
+    if n <= SEQUENTIAL:
+        r, found = torch.zeros_like(g[..., 0]) if n else None, []
+        for i in range(n - 1, -1, -1):
+            r = g[..., i] + (x[..., i + 1] * r if i + 1 < n else 0.0)
+            found.append(before[..., i] * r)
+        return torch.stack(found[::-1], -1).movedim(-1, dim) if n else gy + 0 * x
+    return (before * recurrence(g, x.roll(-1, -1))).movedim(-1, dim)
+
+
+def recurrence(b, a):
+    """r_i = b_i + a_i r_(i+1) along the last dimension, 0 after its end, in log2(n) steps. Each
+    joins the maps of two neighbouring parts; products of a may overflow that no r contains."""
+    step = 1
+    while step < b.shape[-1]:
+        b = torch.cat((b[..., :-step] + a[..., :-step] * b[..., step:], b[..., -step:]), -1)
+        a = torch.cat((a[..., :-step] * a[..., step:], a[..., -step:]), -1)
+        step *= 2
+    return b
 
 
 def _filled(c, name, device):
