@@ -123,7 +123,7 @@ def inferred(batch_norm):
 
 def rotated(x, rope):
     """x (*, T, D) as the heads of q, and the first of them as k, rotated: one tensor. Heads of one
-    element, of which none can be rotated, are doubled."""
+    element cannot be rotated; they are doubled."""
     x = torch.cat((x, x), -1) if x.shape[-1] == 1 else x
     q = x.reshape(1, -1, *x.shape[-2:])
     rotary = x.shape[-1] // 2 * 2

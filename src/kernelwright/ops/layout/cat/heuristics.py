@@ -40,7 +40,7 @@ def width(xs) -> int:
 
 
 def order(gpu, **xs):
-    """No rung: PyTorch takes 0.39 to 0.86 times as long as the best of them
+    """No rung: PyTorch takes 0.54 to 0.85 times as long as the best of them
     (records/nvidia-h200/cat.jsonl)."""
     return ()
 
