@@ -439,6 +439,7 @@ BACKWARD = Operator(
     cost=backward_cost,
     outputs=backward_outputs,
     layout="any",
+    contiguous=("lse",),
     noise=backward_noise,
     sharding=sharding,
     source="autograd of torch.nn.functional.scaled_dot_product_attention",
