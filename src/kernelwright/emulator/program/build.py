@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache as once
@@ -14,7 +15,7 @@ from kernelwright.support import cache
 from kernelwright.support.errors import CompileError, ToolchainError, UsageError
 
 from .. import build, compiler
-from . import errors, headers, project, sources
+from . import asm, errors, headers, project, sources
 from .acts import acts
 from .options import NONE, Options
 
@@ -162,7 +163,7 @@ def _compiled(folder: Path, source: Path, kind: str, options: Options, whole: bo
     if sources.shares(files):
         end += "KW_SHARES\n"
     include = ["-include", str(prelude(kind)), f"-I{folder}", *_folders(source, options)]
-    command = [*_flags(kind, files, options), *include, "-c", str(unit), "-o", str(object_)]
+    flags = _flags(kind, files, options)
     made: dict[str, str] = {}
     # a compiler that refuses the loops gets the kernels as they are
     for loops in (True, False) if kind in LOOPED else (False,):
@@ -173,12 +174,29 @@ def _compiled(folder: Path, source: Path, kind: str, options: Options, whole: bo
         for name, text in made.items():
             (folder / name).write_bytes(_bytes(text))
         unit.write_text(f'{options.text()}#include "{next(iter(made))}"\n{end}')
-        done = build._call(folder, command)
+        later = any(asm.LATER in text for text in made.values())
+        done = _object(unit, flags, include, object_, preprocessed=later)
         if not done.returncode:
             break
     if done.returncode:
         raise CompileError(errors.explain(done.stderr, source, dict(sources.names(files))))
     return object_
+
+
+def _object(
+    unit: Path, flags: list[str], include: list[str], object_: Path, preprocessed: bool
+) -> subprocess.CompletedProcess[str]:
+    """Compile a unit; in two steps if macros make operands of its asm statements."""
+    if preprocessed:
+        out = unit.with_suffix(".ii")
+        keep = ["-fpch-preprocess"] if compiler.is_gnu() else []
+        made = [*flags, *keep, *include, "-E", str(unit), "-o", str(out)]
+        done = build._call(unit.parent, made)
+        if done.returncode:
+            return done
+        out.write_bytes(_bytes(asm.preprocessed(project.text_of(out))))
+        unit, include = out, []
+    return build._call(unit.parent, [*flags, *include, "-c", str(unit), "-o", str(object_)])
 
 
 @once

@@ -77,7 +77,7 @@ def rewritten(
     for i, token in enumerate(all_):
         if token.kind == "name":
             if token.text in _ASM:
-                _asm(text, all_, i, edits)
+                _asm(text, all_, i, macros, edits)
             elif token.text == "extern":
                 _extern_shared(text, all_, i, edits)
             elif token.text == "thread_block_tile":
@@ -230,18 +230,16 @@ def _callee(all_: list[Token], at: int) -> int | None:
     return None
 
 
-def _asm(text: str, all_: list[Token], at: int, edits: Edits) -> None:
+def _asm(text: str, all_: list[Token], at: int, macros: Set[str], edits: Edits) -> None:
     one = asm.asm_at(all_, at)
     if one is None:
         return  # asm("name") says how a symbol is called
-    code = text_of(text, one.inside, *one.code)
-    if code.rpartition("\n")[2].lstrip().startswith("#"):  # a directive ends with its line
-        code += "\n"
-    made = [f"kw::ptx::statement([] {{ return {code}; }}, __FILE__, __LINE__"]
-    for constraint, value in one.operands:
-        its = (text_of(text, one.inside, *part) for part in (constraint, value))
-        made.append(f"kw::ptx::operand({', '.join(its)})")
-    edits.replace(all_[at].start, all_[one.last].end, ", ".join(made) + ")")
+    if asm.made_by_macros(one, macros):
+        edits.replace(all_[at].start, all_[at].end, asm.LATER)
+        return
+    edits.replace(
+        all_[at].start, all_[one.last].end, asm.statement(one, text, "__FILE__, __LINE__")
+    )
 
 
 def _extern_shared(text: str, all_: list[Token], at: int, edits: Edits) -> None:
