@@ -40,7 +40,6 @@ SPLIT_CONFIGS = (
 CHANNELS_SPLIT_CONFIGS = (
     {"threads": 256, "blocks": 8, "slab": 128},
     {"threads": 512, "blocks": 4, "slab": 128},
-    {"threads": 256, "blocks": 8, "slab": 512},
 )
 
 
