@@ -165,6 +165,7 @@ def _compiled(folder: Path, source: Path, kind: str, options: Options, whole: bo
     include = ["-include", str(prelude(kind)), f"-I{folder}", *_folders(source, options)]
     flags = _flags(kind, files, options)
     made: dict[str, str] = {}
+    done = None
     # a compiler that refuses the loops gets the kernels as they are
     for loops in (True, False) if kind in LOOPED else (False,):
         before = made
@@ -178,6 +179,7 @@ def _compiled(folder: Path, source: Path, kind: str, options: Options, whole: bo
         done = _object(unit, flags, include, object_, preprocessed=later)
         if not done.returncode:
             break
+    assert done
     if done.returncode:
         raise CompileError(errors.explain(done.stderr, source, dict(sources.names(files))))
     return object_
