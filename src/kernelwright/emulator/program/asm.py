@@ -103,31 +103,40 @@ def statement(one: Asm, text: str, place: str) -> str:
     return ", ".join(made) + ")"
 
 
-_LATER = re.compile(rf"\b{LATER}\b")
+_LATER = re.compile(rf"\b(?:{LATER}|asm)\b")
 #: A line of the preprocessor's output that says which line of which file follows.
-_MARKER = re.compile(r'^# \d+ "[^"\n]*".*\n', re.M)
+_MARKER = re.compile(r'^# \d+ "([^"\n]*)".*\n', re.M)
+#: libcu++'s functions for PTX instructions, whose asm statements are a program's.
+PTX = "/cuda/__ptx/"
 _OF_BRACKETS = re.compile(r'"(?:\\.|[^"\\\n])*"|[()]')
 
 
 def preprocessed(text: str) -> str:
-    """The preprocessor's output with the statements that were left to it (`LATER`) as calls."""
+    """The preprocessor's output with calls in place of the statements that were left to it
+    (`LATER`) and of those of libcu++'s functions (`PTX`)."""
     made: list[str] = []
     at = 0
     for found in _LATER.finditer(text):
-        if found.start() < at:
+        if found.start() < at or (found[0] != LATER and not _of_libcu(text, found.start())):
             continue
         end = _end(text, found.end())
         own = text[found.start() : end]
-        whole, markers = _MARKER.sub("", own), _MARKER.findall(own)
+        markers = list(_MARKER.finditer(own))
+        whole = _MARKER.sub("", own)
         one = asm_at(tokens(whole), 0)
         if one is None:
             continue
-        after = f"\n{markers[-1]}" if markers else ""
-        rest = own[own.rindex(markers[-1]) + len(markers[-1]) :] if markers else own
         call = statement(one, whole, "__builtin_FILE(), __builtin_LINE()").replace("\n", " ")
-        made += [text[at : found.start()], call, after, "\n" * rest.count("\n")]
+        after = f"\n{markers[-1][0]}" if markers else ""
+        lines = own.count("\n", markers[-1].end() if markers else 0)
+        made += [text[at : found.start()], call, after, "\n" * lines]
         at = end
     return "".join([*made, text[at:]])
+
+
+def _of_libcu(text: str, at: int) -> bool:
+    start = text.rfind("\n# ", 0, at)
+    return PTX in text[start : text.find("\n", start + 1)]
 
 
 def _end(text: str, at: int) -> int:

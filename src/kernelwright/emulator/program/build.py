@@ -175,7 +175,7 @@ def _compiled(folder: Path, source: Path, kind: str, options: Options, whole: bo
         for name, text in made.items():
             (folder / name).write_bytes(_bytes(text))
         unit.write_text(f'{options.text()}#include "{next(iter(made))}"\n{end}')
-        later = any(asm.LATER in text for text in made.values())
+        later = any(asm.LATER in text or "<cuda/ptx>" in text for text in made.values())
         return _object(unit, flags, include, object_, preprocessed=later)
 
     made = written()
