@@ -29,10 +29,11 @@ cudaStream_t of(CUstream s) { return reinterpret_cast<cudaStream_t>(s); }
 cudaEvent_t of(CUevent e) { return reinterpret_cast<cudaEvent_t>(e); }
 template <typename T> CUresult fill(CUdeviceptr p, T value, size_t count, CUstream stream) {
   if (value == static_cast<T>(static_cast<unsigned char>(value) * 0x0101010101010101ull))
-    return of(cudaMemsetAsync(at(p), static_cast<int>(value & 0xff), count * sizeof(T), of(stream)));
+    return of(
+        cudaMemsetAsync(at(p), static_cast<int>(value & 0xff), count * sizeof(T), of(stream)));
   const std::vector<T> all(count, value);
-  return of(cudaMemcpyAsync(at(p), all.data(), count * sizeof(T), cudaMemcpyHostToDevice,
-                            of(stream)));
+  return of(
+      cudaMemcpyAsync(at(p), all.data(), count * sizeof(T), cudaMemcpyHostToDevice, of(stream)));
 }
 CUresult name_of(const char *known, const char **text) {
   const bool is = std::strncmp(known, "unrecognized", 12) != 0;

@@ -94,8 +94,7 @@ CUresult load(CUmodule *made, const std::string &path, const char *function) {
   m->library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!m->library) return refused(function, dlerror());
   const auto dynamic = reinterpret_cast<const void *(*)()>(dlsym(m->library, "kw_dynamic_shared"));
-  const auto entries =
-      reinterpret_cast<const Entry *(*)()>(dlsym(m->library, "kw_module_entries"));
+  const auto entries = reinterpret_cast<const Entry *(*)()>(dlsym(m->library, "kw_module_entries"));
   if (!dynamic || !entries) return refused(function, path + " is no module");
   kw_library(reinterpret_cast<const void *>(entries), dynamic(), &m->shared);
   m->entries = entries();
@@ -229,8 +228,10 @@ CUresult cuModuleGetGlobal(CUdeviceptr *at, size_t *bytes, CUmodule module, cons
   if (!found) return CUDA_ERROR_NOT_FOUND;
   Dl_info its;
   const ElfW(Sym) *symbol = nullptr;
-  if (!size && dladdr1(found, &its, reinterpret_cast<void **>(const_cast<ElfW(Sym) **>(&symbol)),
-                       RTLD_DL_SYMENT) && symbol)
+  if (!size &&
+      dladdr1(found, &its, reinterpret_cast<void **>(const_cast<ElfW(Sym) **>(&symbol)),
+              RTLD_DL_SYMENT) &&
+      symbol)
     size = symbol->st_size;
   if (at) *at = reinterpret_cast<CUdeviceptr>(found);
   if (bytes) *bytes = size;
@@ -310,8 +311,8 @@ CUresult cuOccupancyMaxPotentialBlockSize(int *blocks, int *threads, CUfunction 
   *threads = most > 0 ? std::min(most, 1024) : 1024;
   int each = 0, units = 0;
   cudaDeviceGetAttribute(&units, cudaDevAttrMultiProcessorCount, 0);
-  const CUresult e = cuOccupancyMaxActiveBlocksPerMultiprocessor(
-      &each, f, *threads, bytes ? bytes(*threads) : shared);
+  const CUresult e = cuOccupancyMaxActiveBlocksPerMultiprocessor(&each, f, *threads,
+                                                                 bytes ? bytes(*threads) : shared);
   *blocks = each * units;
   return e;
 }
@@ -339,7 +340,8 @@ CUresult cuLinkAddFile(CUlinkState state, CUjitInputType, const char *file, unsi
 }
 CUresult cuLinkComplete(CUlinkState state, void **image, size_t *bytes) {
   auto &all = *reinterpret_cast<std::vector<std::string> *>(state);
-  if (all.size() != 1) return refused("cuLinkComplete", "modules of several parts are not emulated");
+  if (all.size() != 1)
+    return refused("cuLinkComplete", "modules of several parts are not emulated");
   *image = all[0].data();
   if (bytes) *bytes = all[0].size() + 1;
   return CUDA_SUCCESS;
@@ -467,16 +469,16 @@ nvrtcResult nvrtcGetProgramLog(nvrtcProgram p, char *to) {
   std::memcpy(to, p->log.c_str(), p->log.size() + 1);
   return NVRTC_SUCCESS;
 }
-#define KW_IMAGE(what)                                           \
-  nvrtcResult nvrtcGet##what##Size(nvrtcProgram p, size_t *n) {  \
+#define KW_IMAGE(what)                                              \
+  nvrtcResult nvrtcGet##what##Size(nvrtcProgram p, size_t *n) {     \
     if (!p || p->image.empty()) return NVRTC_ERROR_INVALID_PROGRAM; \
-    *n = p->image.size() + 1;                                    \
-    return NVRTC_SUCCESS;                                        \
-  }                                                              \
-  nvrtcResult nvrtcGet##what(nvrtcProgram p, char *to) {         \
+    *n = p->image.size() + 1;                                       \
+    return NVRTC_SUCCESS;                                           \
+  }                                                                 \
+  nvrtcResult nvrtcGet##what(nvrtcProgram p, char *to) {            \
     if (!p || p->image.empty()) return NVRTC_ERROR_INVALID_PROGRAM; \
-    std::memcpy(to, p->image.c_str(), p->image.size() + 1);      \
-    return NVRTC_SUCCESS;                                        \
+    std::memcpy(to, p->image.c_str(), p->image.size() + 1);         \
+    return NVRTC_SUCCESS;                                           \
   }
 KW_IMAGE(PTX)
 KW_IMAGE(CUBIN)
@@ -498,8 +500,8 @@ std::string header(const char *path) {
 }
 bool of_machine_code(const char *path) {
   const char *dot = std::strrchr(path, '.');
-  return dot && (!std::strcmp(dot, ".ptx") || !std::strcmp(dot, ".cubin") ||
-                 !std::strcmp(dot, ".fatbin"));
+  return dot &&
+         (!std::strcmp(dot, ".ptx") || !std::strcmp(dot, ".cubin") || !std::strcmp(dot, ".fatbin"));
 }
 using Open = FILE *(*)(const char *, const char *);
 FILE *opened(const char *symbol, const char *path, const char *mode) {

@@ -19,8 +19,8 @@ KW_BUILT_IN unsigned __ballot(int predicate) { return __ballot_sync(0xffffffffu,
 // ---- instructions for dynamic programming (DPX): of a word, or of its two halves
 
 namespace kw::program {
-template <typename T, typename F> KW_BUILT_IN unsigned of_halves(F f, unsigned a, unsigned b,
-                                                                 unsigned c = 0) {
+template <typename T, typename F>
+KW_BUILT_IN unsigned of_halves(F f, unsigned a, unsigned b, unsigned c = 0) {
   const auto half = [](unsigned x, int i) { return static_cast<T>(x >> 16 * i); };
   const auto one = [&](int i) {
     return unsigned(static_cast<unsigned short>(f(half(a, i), half(b, i), half(c, i))));
@@ -29,18 +29,18 @@ template <typename T, typename F> KW_BUILT_IN unsigned of_halves(F f, unsigned a
 }
 }  // namespace kw::program
 // NAME of T and of halves H: the operation, in which a sum has the width of its operands.
-#define KW_DPX(name, word, half, W, H, expression)                                    \
-  KW_BUILT_IN W name##word(W a, W b, W c) {                                           \
-    using T = W;                                                                      \
-    return expression;                                                                \
-  }                                                                                   \
-  KW_BUILT_IN unsigned name##half(unsigned a, unsigned b, unsigned c) {               \
-    using T = H;                                                                      \
+#define KW_DPX(name, word, half, W, H, expression)                                            \
+  KW_BUILT_IN W name##word(W a, W b, W c) {                                                   \
+    using T = W;                                                                              \
+    return expression;                                                                        \
+  }                                                                                           \
+  KW_BUILT_IN unsigned name##half(unsigned a, unsigned b, unsigned c) {                       \
+    using T = H;                                                                              \
     return kw::program::of_halves<H>([](T a, T b, T c) -> T { return expression; }, a, b, c); \
   }
-#define KW_DPX_SIGNS(name, expression)                                \
-  KW_DPX(name, _s32, _s16x2, int, short, expression)                  \
-  KW_DPX(name, _u32, _u16x2, unsigned, unsigned short, expression)    \
+#define KW_DPX_SIGNS(name, expression)                             \
+  KW_DPX(name, _s32, _s16x2, int, short, expression)               \
+  KW_DPX(name, _u32, _u16x2, unsigned, unsigned short, expression) \
   KW_DPX(name, _s32_relu, _s16x2_relu, int, short, std::max<T>(expression, 0))
 KW_DPX_SIGNS(__viaddmax, std::max<T>(T(a + b), c))
 KW_DPX_SIGNS(__viaddmin, std::min<T>(T(a + b), c))
@@ -48,21 +48,21 @@ KW_DPX_SIGNS(__vimax3, std::max<T>(std::max<T>(a, b), c))
 KW_DPX_SIGNS(__vimin3, std::min<T>(std::min<T>(a, b), c))
 #undef KW_DPX_SIGNS
 #undef KW_DPX
-#define KW_DPX_TWO(name, three)                                                      \
+#define KW_DPX_TWO(name, three)                                                       \
   KW_BUILT_IN int name##_s32_relu(int a, int b) { return three##_s32_relu(a, b, b); } \
-  KW_BUILT_IN unsigned name##_s16x2_relu(unsigned a, unsigned b) {                   \
-    return three##_s16x2_relu(a, b, b);                                              \
+  KW_BUILT_IN unsigned name##_s16x2_relu(unsigned a, unsigned b) {                    \
+    return three##_s16x2_relu(a, b, b);                                               \
   }
 KW_DPX_TWO(__vimax, __vimax3)
 KW_DPX_TWO(__vimin, __vimin3)
 #undef KW_DPX_TWO
 // The predicates say whether a is the result.
-#define KW_DPX_PREDICATE(name, W, H, word, half, is)                                \
+#define KW_DPX_PREDICATE(name, W, H, word, half, is)                                  \
   KW_BUILT_IN W name##word(W a, W b, bool *pred) { return (*pred = a is b) ? a : b; } \
-  KW_BUILT_IN unsigned name##half(unsigned a, unsigned b, bool *high, bool *low) {  \
+  KW_BUILT_IN unsigned name##half(unsigned a, unsigned b, bool *high, bool *low) {    \
     *high = static_cast<H>(a >> 16) is static_cast<H>(b >> 16);                       \
     *low = static_cast<H>(a) is static_cast<H>(b);                                    \
-    return (*high ? a : b) & 0xffff0000u | (*low ? a : b) & 0xffffu;                \
+    return (*high ? a : b) & 0xffff0000u | (*low ? a : b) & 0xffffu;                  \
   }
 KW_DPX_PREDICATE(__vibmax, int, short, _s32, _s16x2, >=)
 KW_DPX_PREDICATE(__vibmax, unsigned, unsigned short, _u32, _u16x2, >=)

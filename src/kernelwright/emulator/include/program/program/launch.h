@@ -213,11 +213,11 @@ extern "C" void kw_program_shares();
   __attribute__((constructor(102))) static void kw_shares() { kw_program_shares(); }
 #define KW_KERNEL(...) {#__VA_ARGS__, kw::program::address(&__VA_ARGS__), 0},
 #define KW_VARIABLE(...) {"&" #__VA_ARGS__, &__VA_ARGS__, sizeof(__VA_ARGS__)},
-#define KW_MODULE(bytes, ...)                                            \
-  KW_DYNAMIC_SHARED(bytes, KW_LABEL(kw_dynamic))                         \
-  KW_SHOWN const kw::program::Entry *kw_module_entries() {               \
-    static const kw::program::Entry all[] = {__VA_ARGS__ {nullptr, 0, 0}}; \
-    return all;                                                          \
+#define KW_MODULE(bytes, ...)                                             \
+  KW_DYNAMIC_SHARED(bytes, KW_LABEL(kw_dynamic))                          \
+  KW_SHOWN const kw::program::Entry *kw_module_entries() {                \
+    static const kw::program::Entry all[] = {__VA_ARGS__{nullptr, 0, 0}}; \
+    return all;                                                           \
   }
 #define KW_WHOLE_PROGRAM(bytes)                                                       \
   KW_DYNAMIC_SHARED(bytes, KW_LABEL(kw_dynamic))                                      \
