@@ -24,7 +24,6 @@ import torch
 
 import kernelwright.ops.every  # noqa: F401
 from kernelwright.contract import Case, Ladder, Rung, case
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import ladder, launcher, source_hash, specs_of, unsupported
 from kernelwright.emulator.trace import Request, Trace, Traced
 from kernelwright.workbench.binary_info import dissect
@@ -111,7 +110,7 @@ def case_of(lad: Ladder, rung: Rung) -> Case:
     """
     for at in MODELS[lad.name]:
         args = lad.operator.with_defaults(lad.operator.inputs(at, "cpu"))
-        specs, _ = normalise(lad.operator.layout, specs_of(args))
+        specs, _ = lad.operator.normalise(specs_of(args))
         if unsupported(rung, specs, torch.device("cpu")) is None:
             return at
     raise ValueError(f"{lad.name}.{rung.name} supports no case of MODELS")

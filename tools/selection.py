@@ -28,7 +28,6 @@ import torch
 
 import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import H200, Config, Ladder, case
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import fitted, ladders, plan_of, source_hash, specs_of
 from kernelwright.dispatch.selection import config_for, proven_on, unsupported_on
 from kernelwright.machine import clock, gpu_of, here
@@ -102,9 +101,7 @@ def compile_all(names: list[str], dtype: str) -> None:
 def compiled(name: str, columns: int, dtype: str, part: int) -> int:
     of, seen = ladder(name), 0
     for rows in (ROWS[0], ROWS[-1]):
-        specs, _ = normalise(
-            of.operator.layout, specs_of(arguments(of, rows, columns, dtype, "meta"))
-        )
+        specs, _ = of.operator.normalise(specs_of(arguments(of, rows, columns, dtype, "meta")))
         every = [
             (rung, config)
             for rung in of.rungs
@@ -134,7 +131,7 @@ def sweep(path: Path, names: list[str], seconds: float, seed: int, dtype: str) -
         call = Call(of, f"{of.name} {r} x {c}", args, device)
         with clock.session(device):
             tried, _ = tune_model.try_all(call, math.inf, RULE)
-        specs, _ = normalise(of.operator.layout, specs_of(args))
+        specs, _ = of.operator.normalise(specs_of(args))
         rows.append({
             "operator": of.name, "rows": r, "columns": c, "own": own(of, specs),
             "us": times(of, specs, tried),

@@ -13,7 +13,6 @@ from torch.utils._pytree import tree_leaves
 import kernelwright as kw
 import kernelwright.ops.every
 from kernelwright import toolchain
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import binding, ladders, selection
 from kernelwright.ops.matmul.quantized.weights import QuantizedWeight
 from kernelwright.toolchain import c_extensions, modes
@@ -76,7 +75,7 @@ def on_cpu(value):
 def called(ladder, args, launches):
     """The launches of a call, tensors by name, and the shapes and strides of its results; or the
     name of the rung, if it is PyTorch's."""
-    specs, _ = normalise(ladder.operator.layout, selection.specs_of(args))
+    specs, _ = ladder.operator.normalise(selection.specs_of(args))
     rung = selection.select(ladder, specs, torch.device("cuda", 0), None).rung
     if not rung.is_gpu:
         return rung.name

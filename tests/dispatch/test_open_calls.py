@@ -14,7 +14,6 @@ import kernelwright as kw
 import kernelwright.ops.every
 from kernelwright import toolchain
 from kernelwright.contract import H200, Plan, Scalar, TensorMap, arithmetic
-from kernelwright.contract.layout import normalise
 from kernelwright.contract.open_size import Found, NotOpen, OpenSize, OpenStruct, Trace, fixed
 from kernelwright.dispatch import binding, ladders, open_calls, selection
 from kernelwright.ops.matmul.gemm import hopper_choice
@@ -256,7 +255,7 @@ def test_an_open_plan_is_that_of_every_size_it_holds_for(ladder, h200):
         args = operator.with_defaults(operator.inputs(case, "meta"))
         pattern, values = open_calls._pattern(args, floats, operator.layout == "any")
         sizes = {f"n{i}": n for i, n in enumerate(values)}
-        plain, copies = normalise(operator.layout, selection.specs_of(args))
+        plain, copies = operator.normalise(selection.specs_of(args))
         name, config, plan = planned(ladder, plain)
         for holds, rung, chosen, opened, outputs in known.get(pattern, ()):
             if holds(*values):
@@ -267,9 +266,7 @@ def test_an_open_plan_is_that_of_every_size_it_holds_for(ladder, h200):
                 break
         else:
             trace = Trace(sizes)
-            specs, _ = normalise(
-                operator.layout, open_calls._opened(args, trace, operator.layout == "any")
-            )
+            specs, _ = operator.normalise(open_calls._opened(args, trace, operator.layout == "any"))
             if ladder.name in CLOSED:
                 with pytest.raises(NotOpen):
                     planned(ladder, specs)

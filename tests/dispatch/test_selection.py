@@ -8,7 +8,6 @@ import torch
 
 import kernelwright.ops.every  # noqa: F401
 from kernelwright.contract import H200, TensorSpec
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import ladder, ladders, proof, selection, specs_of
 from kernelwright.dispatch.selection import shipped_tables
 from kernelwright.workbench.binary_info import inspection
@@ -49,7 +48,7 @@ def test_a_case_looks_the_same_without_data(lad):
     """On the meta device, where bench cases of gigabytes need no memory."""
     operator = lad.operator
     for case in coverage.thorough_cases(lad):
-        made, _ = normalise(operator.layout, specs_of(operator.inputs(case, "cpu")))
+        made, _ = operator.normalise(specs_of(operator.inputs(case, "cpu")))
         assert inspection.specs_of(lad, case) == made, case.id
 
 

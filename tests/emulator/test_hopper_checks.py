@@ -135,11 +135,26 @@ PROGRAM = FIXTURES / "programs" / "hopper.cu"
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["hopper.cu", "hopper_barrier.cu"])
+@pytest.mark.parametrize("name", ["hopper.cu", "hopper_barrier.cu", "hopper_styles.cu"])
 def test_a_program_with_tensor_maps(name, capfd):
     done = run_program(PROGRAM.with_name(name), check=tuple(CHECKS))
     assert (done.code, done.findings, capfd.readouterr().out) == (0, (), "passed\n")
     assert run_program(PROGRAM.with_name(name)).code == 0
+
+
+@pytest.mark.long
+def test_what_older_toolkits_and_larger_clusters_need(tmp_path, capfd):
+    (tmp_path / "a.cu").write_text(
+        "#include <cudaTypedefs.h>\n#include <cuda/barrier>\n#include <cstdio>\n"
+        "#ifndef __CUDA_ARCH_FEAT_SM90_ALL\n#error not sm_90a\n#endif\n"
+        "PFN_cuTensorMapEncodeTiled encode = cuTensorMapEncodeTiled;\n"
+        "__global__ void __cluster_dims__(1, 2, 1) k() {}\n"
+        'int main() { usleep(1); k<<<dim3(1, 2), 32>>>(); printf("%d", cudaGetLastError()); }\n'
+    )
+    done = run_program(tmp_path / "a.cu")
+    out, err = capfd.readouterr()
+    assert (done.code, out) == (0, "801")
+    assert "k: clusters with several blocks along y or z, which have no emulation" in err
 
 
 @pytest.mark.long

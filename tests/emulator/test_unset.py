@@ -39,6 +39,12 @@ def test_variables_without_a_value(declaration, names):
     assert re.findall(r'unset\(\w+, "(\w+)"\);', inside(declaration)) == names
 
 
+def test_member_templates_are_named_as_in_cpp():
+    text = "template <class T> void f(int x) { T::g<1, 2>(x); T::h < x > (x); T::N < 2; }\n"
+    assert "T::template g<1, 2>(x)" in rewritten(text, {})
+    assert rewritten("void f() { T::g<1>(2); }", {}) == "void f() { T::g<1>(2); }"
+
+
 def test_functions_of_the_host_stay():
     text = "void f() { float x; }\nint main() { int n; }\n__device__ int y[3];\n"
     assert marked(text) == text
@@ -65,6 +71,6 @@ def test_arrays_in_shared_memory_have_gaps(declaration, gaps):
 
 def test_clusters_of_a_kernel():
     text = "template <int N> __global__ void __cluster_dims__(N / 2, 1, 1) k(int *x) {}\n"
-    assert attributes_of([text]) == {"k": "kw::program::InClusters{N / 2}, "}
+    assert attributes_of([text]) == {"k": "kw::program::InClusters{N / 2, (1) * (1)}, "}
     made = rewritten("k<4><<<8, 32>>>(x);", kernels_of(text), {"k": "kw::program::InClusters{2}, "})
     assert "kw::program::InClusters{2}, 8, 32" in made

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import ladders, specs_of, unsupported
 from kernelwright.dispatch.launcher import launcher
 from kernelwright.workbench.verify.candidate import all_results, copy_of, map_tensors, tensors
@@ -54,7 +53,7 @@ def with_other_strides(operator, args, all_strides):
 
 
 def takes(ladder, rung, args):
-    specs = normalise(ladder.operator.layout, specs_of(args))[0]
+    specs = ladder.operator.normalise(specs_of(args))[0]
     return unsupported(rung, specs, CPU) is None
 
 

@@ -114,7 +114,9 @@ def inferred(batch_norm):
         wide = torch.promote_types(x.dtype, torch.float32)
         mean = torch.linspace(-1, 1, x.shape[1], dtype=wide, device=x.device)
         if batch_norm is F.batch_norm and x.dtype in (torch.float16, torch.bfloat16):
-            return batch_norm(x.float(), mean, mean.square() + 0.5,
+            # on a CPU PyTorch's statistics would only have the precision of x
+            given = x if x.is_cuda else x.float()
+            return batch_norm(given, mean, mean.square() + 0.5,
                               *(p.float() for p in parameters)).to(x.dtype)  # fmt: skip
         return batch_norm(x, mean, mean.square() + 0.5, *parameters)
 

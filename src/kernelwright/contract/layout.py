@@ -5,6 +5,7 @@ The launch and the fake tensor use the same rule, so that they agree on every st
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,21 +15,34 @@ from .signature import TensorSpec, contiguous_strides, is_dense, rows_view
 REDZONE = 64 * 1024
 
 
-def normalise(layout: str, specs: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """(the specs that rungs see, the names of the arguments to copy to contiguous)."""
+def normalise(
+    layout: str, specs: dict[str, Any], contiguous: tuple[str, ...] = ()
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """(the specs that rungs see, the names of the arguments to copy to contiguous).
+
+    Args:
+        contiguous: the arguments whose strides rungs do not read, whatever the layout.
+    """
     tensors = {k: v for k, v in specs.items() if isinstance(v, TensorSpec)}
-    if layout == "any":
-        copies = ()
-    elif layout == "rows":
-        copies = tuple(k for k, t in tensors.items() if rows_view(t.shape, t.strides) is None)
-    else:
-        first = next(iter(tensors.values()))
-        flat = is_dense(first.shape, first.strides) and all(
-            t.strides == first.strides or (t.shape != first.shape and t.is_contiguous())
-            for t in tensors.values()
-        )
-        copies = () if flat else tuple(k for k, t in tensors.items() if not t.is_contiguous())
+    takes = _takes(layout, tensors)
+    copies = tuple(
+        k for k, t in tensors.items() if (k in contiguous or not takes(t)) and not t.is_contiguous()
+    )
     return {**specs, **{k: _contiguous(tensors[k]) for k in copies}}, copies
+
+
+def _takes(layout: str, tensors: dict[str, TensorSpec]) -> Callable[[TensorSpec], bool]:
+    """Whether the rungs of an operator with this layout can take a tensor of these strides."""
+    if layout == "any":
+        return lambda t: True
+    if layout == "rows":
+        return lambda t: rows_view(t.shape, t.strides) is not None
+    first = next(iter(tensors.values()))
+    flat = is_dense(first.shape, first.strides) and all(
+        t.strides == first.strides or (t.shape != first.shape and t.is_contiguous())
+        for t in tensors.values()
+    )
+    return lambda t: flat
 
 
 def _contiguous(t: TensorSpec) -> TensorSpec:

@@ -14,6 +14,7 @@ import torch
 from kernelwright.support.errors import INCONCLUSIVE, UserError
 
 from .case import Case
+from .layout import normalise
 from .sharding import Split
 from .signature import TensorSpec
 
@@ -88,6 +89,8 @@ class Operator:
         layout: "dense" (element order does not matter: any dense strides are taken flat when all
             tensors agree), "rows" (contiguous last dimension, one row stride) or "any" (rungs
             receive the original strides). Arguments with another layout are copied to contiguous.
+        contiguous: the arguments whose strides no rung reads, saved statistics for example; they
+            are copied to contiguous whatever the layout.
         properties: named checks of (arguments, results) that need no reference; each returns what
             is wrong, or None.
         exact: results must equal the reference bit for bit (integers, masks).
@@ -109,6 +112,7 @@ class Operator:
     cost: Callable[..., Cost]
     outputs: Callable[..., tuple[TensorSpec, ...]]
     layout: str = "dense"
+    contiguous: tuple[str, ...] = ()
     properties: dict[str, Callable[[dict, tuple], str | None]] = field(default_factory=dict)
     exact: bool = False
     noise: Callable[..., tuple[torch.Tensor, ...]] | None = None
@@ -118,6 +122,8 @@ class Operator:
 
     def __post_init__(self):
         assert self.layout in ("dense", "rows", "any"), self.layout
+        unknown = set(self.contiguous) - {a.name for a in self.args}
+        assert not unknown, f"{self.name}: no arguments of the schema: {unknown}"
 
     @cached_property
     def args(self) -> tuple[Arg, ...]:
@@ -137,6 +143,10 @@ class Operator:
     @property
     def mutated(self) -> tuple[str, ...]:
         return tuple(a.name for a in self.args if a.mutated)
+
+    def normalise(self, specs: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """(the specs that rungs see, the names of the arguments to copy to contiguous)."""
+        return normalise(self.layout, specs, self.contiguous)
 
     def with_defaults(self, args: dict[str, Any]) -> dict[str, Any]:
         """All arguments in the schema's order, with the schema's defaults for those not given."""

@@ -1,5 +1,5 @@
 """Shared parts of the error analyses behind `Operator.noise`: float32's unit roundoff, and sums
-over a tree and in a chain.
+over a tree, in a chain and on tensor cores.
 
 If roundings are independent, the error of summing n terms in a tree is about u * sqrt(log2 n) times
 the root of the sum of the terms' squares (Higham, Accuracy and Stability of Numerical Algorithms,
@@ -37,6 +37,28 @@ def chain_noise(k: int, squares: torch.Tensor, total: torch.Tensor) -> torch.Ten
     k = max(k, 1)
     of_total, of_squares = (k + 1) * (2 * k + 1) / (6 * k), (k * k - 1) / (6 * k)
     return (of_total * total.square() + of_squares * squares).sqrt()
+
+
+#: Products that one instruction of a tensor core adds to the sum so far.
+OF_AN_INSTRUCTION = 16
+
+
+def tensor_core_noise(k: int, squares: torch.Tensor) -> torch.Tensor:
+    """Error, in units of u, of sums of k products of 16-bit numbers on tensor cores.
+
+    Each instruction adds 16 products to the sum so far and truncates the result: it is too small by
+    0.7 u of its size on average. Errors have the sign of the sum, so that they do not average out:
+    over n steps that end near zero, where the error counts most, the partial sums of terms with the
+    sum of squares T add up to n sqrt(T / 12) (the variance of the area under a Brownian bridge).
+    The n steps are those of a kernel that keeps its sums in registers for all of k, as cuBLAS's
+    for results that fill the GPU; fewer steps are not a property of the operator. Short sums have
+    the error of a tree.
+
+    Args:
+        squares: T, float64.
+    """
+    truncated = 0.7 * (k / OF_AN_INSTRUCTION) / 12**0.5
+    return max(truncated, root_levels(k)) * squares.sqrt()
 
 
 def mean_noise(terms: torch.Tensor) -> torch.Tensor:

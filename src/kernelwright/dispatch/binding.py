@@ -21,7 +21,6 @@ from torch.autograd.graph import increment_version
 
 from kernelwright import toolchain
 from kernelwright.contract import Ladder, Operator, TensorSpec
-from kernelwright.contract.layout import normalise
 from kernelwright.toolchain import host, redzones, tensors, versions
 
 from . import autograd, cpp, vmap
@@ -233,7 +232,7 @@ def _define(op: Operator, run: Runs) -> Any:
         named = {k: spec_of(v) for k, v in _named(op, args).items()}
         out = tuple(
             torch.empty_strided(s.shape, s.strides, dtype=s.dtype, device=device)
-            for s in op.outputs(**normalise(op.layout, named)[0])
+            for s in op.outputs(**op.normalise(named)[0])
         )
         return out[0] if len(out) == 1 else out or None
 

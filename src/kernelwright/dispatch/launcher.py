@@ -11,7 +11,6 @@ import torch
 
 from kernelwright import toolchain
 from kernelwright.contract import H200, Config, Ladder, Operator, Plan, Rung, TensorSpec
-from kernelwright.contract.layout import normalise
 from kernelwright.machine import gpu_of
 from kernelwright.toolchain import inductor
 
@@ -34,7 +33,7 @@ def launcher(
         CompiledDuringCapture: a kernel would have to be built inside a CUDA graph.
     """
     device = device_of(args)
-    specs, copies = normalise(ladder.operator.layout, specs_of(args))
+    specs, copies = ladder.operator.normalise(specs_of(args))
     choice = select(ladder, specs, device, rung)
     if config is not None:
         choice = Choice(choice.rung, config, choice.why)

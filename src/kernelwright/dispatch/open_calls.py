@@ -22,7 +22,6 @@ import torch
 
 from kernelwright import toolchain
 from kernelwright.contract import Ladder, TensorSpec, contiguous_strides
-from kernelwright.contract.layout import normalise
 from kernelwright.contract.open_size import Found, NotOpen, OpenSize, Trace, source
 from kernelwright.toolchain import tensors
 
@@ -125,7 +124,7 @@ class OpenCalls:
             NotOpen, TypeError: selection cannot be opened.
         """
         trace = _trace(values)
-        specs, _ = normalise(self._ladder.operator.layout, self._opened(args, trace))
+        specs, _ = self._ladder.operator.normalise(self._opened(args, trace))
         choice = select(self._ladder, specs, device_of(args), rung)
         name = choice.rung.name, *choice.config.items()
         plans = known.plans.setdefault(name, _Plans(choice))
@@ -140,7 +139,7 @@ class OpenCalls:
             return known
         trace, device = _trace(values), device_of(args)
         try:
-            specs, copies = normalise(self._ladder.operator.layout, self._opened(args, trace))
+            specs, copies = self._ladder.operator.normalise(self._opened(args, trace))
             bind = self._bind(plans.choice, specs, copies, device, trace)
         except (NotOpen, TypeError):
             bind = None

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from kernelwright.contract import H200, Config, Gpu, Ladder, Rung, TensorSpec, Unsupported
-from kernelwright.contract.layout import normalise
 from kernelwright.contract.open_size import printed
 from kernelwright.machine import gpu_of, slug_of
 from kernelwright.support.settings import DATA, PACKAGE, settings
@@ -151,7 +150,7 @@ class Explanation:
 def explain(
     ladder: Ladder, args: dict[str, Any], device: torch.device, override: str | None
 ) -> Explanation:
-    specs, _ = normalise(ladder.operator.layout, specs_of(args))
+    specs, _ = ladder.operator.normalise(specs_of(args))
     chosen = select(ladder, specs, device, override)
     others = {}
     for rung in ladder.rungs:

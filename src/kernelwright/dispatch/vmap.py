@@ -9,7 +9,6 @@ import torch
 from torch.utils import _pytree as pytree
 
 from kernelwright.contract import Operator
-from kernelwright.contract.layout import normalise
 
 from .generated import spec_of
 
@@ -78,7 +77,7 @@ def _empty(op: Operator, in_dims: tuple, args: tuple) -> tuple[Any, Any]:
     like = next(t for t in pytree.tree_leaves(args) if isinstance(t, torch.Tensor))
     out = tuple(
         like.new_empty((0, *spec.shape), dtype=spec.dtype)
-        for spec in op.outputs(**normalise(op.layout, named)[0])
+        for spec in op.outputs(**op.normalise(named)[0])
     )
     return (out[0], 0) if len(out) == 1 else (out, (0,) * len(out))
 

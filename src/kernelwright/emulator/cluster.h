@@ -49,6 +49,7 @@ struct Place {
 
 // The `bytes` bytes at the address operand of an instruction.
 Place find(Thread &t, unsigned address, unsigned bytes, const char *what, const void *where) {
+  address = kw_shared_of_low(address);
   const unsigned rank = address >> kRankAt, at = address & ((1u << kRankAt) - 1);
   Running &b = rank ? worker_of(&t).blocks[rank - 1] : running(t);
   if (!b.alive) fail_at(t, where, say("%s block ", what) + place(b.index) + ", which has ended,");
@@ -108,8 +109,17 @@ using namespace kw::emulator;
 
 unsigned kw_cluster_rank() { return kw_current->block->rank; }
 
+unsigned kw_shared_of_low(unsigned low) {
+  const Block &b = *kw_current->block;
+  const auto base = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(b.shared));
+  const bool own = low - base < b.shared_bytes + b.dynamic_bytes;
+  return own && low >= b.shared_bytes + b.dynamic_bytes ? low - base : low;
+}
+
 unsigned kw_shared_address(const void *p) {
   Thread *t = kw_current;
+  // a number made a pointer: no generic address is so small
+  if (const auto low = reinterpret_cast<std::uintptr_t>(p); low < bytes_of(*t->block)) return low;
   const auto at = static_cast<const unsigned char *>(p) - t->block->shared;
   if (at < 0 || at >= static_cast<long long>(bytes_of(*t->block)))
     fail_at(*t, HERE,

@@ -306,6 +306,10 @@ KW_STAYS_APART std::uint64_t kw_warp_wait(kw::emulator::Wait, unsigned mask, std
 // start of the block's own, and by kw_mapa that of the same variable in block `rank`.
 unsigned kw_cluster_rank();
 unsigned kw_shared_address(const void *);
+// An address in shared memory whose instruction was given the low bits of a generic address
+// instead: on a GPU, where the generic addresses of shared memory begin at a multiple of 2^32, the
+// same.
+unsigned kw_shared_of_low(unsigned);
 unsigned kw_mapa(unsigned address, unsigned rank);
 void kw_cluster_arrive(bool relaxed);
 void kw_cluster_wait();

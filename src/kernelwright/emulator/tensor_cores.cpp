@@ -1,8 +1,9 @@
-// The arithmetic of an H100's and H200's wgmma. Products are exact; all k of them and the
-// accumulator are aligned to the largest exponent (for a product, the sum of its factors'), each is
-// truncated below a last bit, and they are added exactly; the sum is truncated to the result. The
-// last bit is 2^-25 of the largest exponent for 16-bit types and tf32, as for mma.sync; 2^-13 for
-// 8-bit floating-point numbers, whose sums have 13 bits of mantissa (arXiv 2511.10909).
+// The arithmetic of an H200's wgmma, as measured by tools/wgmma_probe.cu. Products are exact; all k
+// of them and the accumulator are aligned to the largest exponent (for a product, the sum of its
+// factors'), each is truncated below a last bit, and they are added exactly; the sum is truncated
+// to a float, or rounded to nearest even to 16 bits. The last bit is 2^-25 of the largest exponent
+// for 16-bit types and tf32, as for mma.sync; 2^-13 for 8-bit floating-point numbers, whose sums
+// have 13 bits of mantissa as floats (arXiv 2511.10909 has found the same).
 #include "tensor_cores.h"
 
 #include <algorithm>
@@ -81,9 +82,9 @@ void take(Factors &to, const std::uint32_t *bits, unsigned k, Format f, bool neg
   }
 }
 
-std::uint32_t result(Format d, float x) {
+std::uint32_t result(Format d, double x) {
   if (d == kHalf) return half_bits(x);
-  return std::isnan(x) ? 0x7fffffffu : as<std::uint32_t>(x);
+  return std::isnan(x) ? 0x7fffffffu : as<std::uint32_t>(static_cast<float>(x));
 }
 
 std::uint32_t dot(const Factors &x, const Factors &y, unsigned k, double c, const Product &p) {
@@ -92,7 +93,7 @@ std::uint32_t dot(const Factors &x, const Factors &y, unsigned k, double c, cons
   const auto plain = [&] {
     double sum = c;
     for (unsigned i = 0; i < k; ++i) sum += x.value[i] * y.value[i];
-    return result(p.d, static_cast<float>(sum));
+    return result(p.d, sum);
   };
   if (!x.finite || !y.finite || !std::isfinite(c)) {
     bool special = !std::isfinite(c);
@@ -101,12 +102,13 @@ std::uint32_t dot(const Factors &x, const Factors &y, unsigned k, double c, cons
   }
   int largest = c != 0 ? std::max(exponent_of(c), -126) : kNothing;
   for (unsigned i = 0; i < k; ++i) largest = std::max(largest, x.exponent[i] + y.exponent[i]);
-  if (largest == kNothing) return plain();
+  if (largest == kNothing) return 0;  // of zeros, whatever their signs
   const int grid = std::max(largest, -126) - fraction;
   const double scale = power(-grid);
   std::int64_t sum = static_cast<int>(c * scale);
   for (unsigned i = 0; i < k; ++i) sum += static_cast<int>(x.value[i] * y.value[i] * scale);
-  return result(p.d, truncated(static_cast<double>(sum) * power(grid), mantissa));
+  const double whole = static_cast<double>(sum) * power(grid);
+  return result(p.d, p.d == kHalf ? whole : truncated(whole, mantissa));
 }
 
 std::int64_t integer(Format f, std::uint32_t bits) {

@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from kernelwright import dispatch
-from kernelwright.contract.layout import normalise
 from kernelwright.ops import introspect
 
 
@@ -80,7 +79,7 @@ def of_operators(func: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
     call = introspect.reached(func, args, kwargs)
     if call is None:
         return None
-    specs, _ = normalise(call.ladder.operator.layout, dispatch.specs_of(call.named))
+    specs, _ = call.ladder.operator.normalise(dispatch.specs_of(call.named))
     device = dispatch.device_of(call.named)
     if dispatch.select(call.ladder, specs, device, call.rung).rung.backend != "torch":
         return None

@@ -3,8 +3,12 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._pytree import tree_leaves
 
 import kernelwright as kw
+from kernelwright.contract.compare import measure
+from kernelwright.dispatch import registry
+from kernelwright.dispatch.launcher import launcher
 from support import ranks
 from support.publics import DEVICE, agree, randn
 
@@ -99,3 +103,26 @@ def test_a_module_counts_and_averages_as_torchs(name, shape, momentum, tracks):
 def test_two_processes_compute_what_one_does_with_the_joined_batch():
     """Batches of unequal sizes, one of them empty; two collectives per step."""
     ranks.output("synced.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "rung", "shape", "last"),
+    [
+        ("batch_norm_stats", "cuda_split", (8, 8, 9856), False),
+        ("batch_norm_stats", "cuda_channels_split", (1, 16384, 64), True),
+        ("batch_norm_backward_reduce", "cuda_channels_split", (1, 16384, 64), True),
+    ],
+)
+def test_long_sums_are_as_exact_as_a_tree(name, rung, shape, last):
+    """In units of the error of a tree of sums; chains of a thread or of blocks have 5 to 14."""
+    ladder = registry.ladder(name)
+    x, over = randn(*shape), (0, 1) if last else (0, 2)
+    args = {"x": x, "channels_last": last}
+    if name.endswith("reduce"):
+        args = {"gy": randn(*shape, seed=1), "mean": x.mean(over), "rstd": 1 / x.std(over), **args}
+    args = ladder.operator.with_defaults(args)
+    found = launcher(ladder, args, rung)(*args.values())
+    exact = {k: t.double() if isinstance(t, torch.Tensor) else t for k, t in args.items()}
+    right, noise = ladder.operator.reference(**exact), ladder.operator.noise(**args)
+    for out, want, unit in zip(*map(tree_leaves, (found, right, noise)), strict=True):
+        assert measure(out.flatten(), want.flatten(), unit.flatten()).worst < 4

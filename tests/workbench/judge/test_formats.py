@@ -57,6 +57,17 @@ def test_a_submission_to_gpu_mode(box):
     assert (wrong.outcome, wrong.smallest.check) == ("wrong", "value")
 
 
+def test_a_result_goes_to_its_own_argument_of_a_shared_memory():
+    """On a GPU, all arguments of a call lie in one storage."""
+    base = torch.arange(12.0)
+    first, second = base[:4].view(2, 2), base[6:10].view(2, 2)
+    for returned in (second, second.view(4)):
+        assert formats.settled(returned, [first, second], (1,)) == ()
+        assert torch.equal(base, torch.arange(12.0))
+    assert formats.settled(second.t(), [first, second], (1,)) == ()
+    assert base.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 7, 9, 10, 11]
+
+
 CHECKED = FOLDER / "gpu_mode_checked"
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from dataclasses import dataclass
 
-from .tokens import Token, closing, split
+from .tokens import Token, closing, split, text_of, tokens
 
 NAMES = ("asm", "__asm__", "__asm")
+#: Stands for asm where macros make operands: the statement is read after the preprocessor.
+LATER = "KwAsm"
 _QUALIFIERS = ("volatile", "__volatile__", "__volatile", "inline")
 
 #: Instructions whose result depends on nothing but the values and the memory of their thread.
@@ -70,6 +73,82 @@ def _operands(
     return made
 
 
+def made_by_macros(one: Asm, macros: Set[str]) -> bool:
+    """Whether macros may make some of a statement's operands.
+
+    Args:
+        macros: the program's own that have parameters.
+    """
+    for (first, paren), (_, end) in one.operands:
+        constraint = one.inside[first:paren]
+        if paren == end or any(t.kind == "mark" or t.text in macros for t in constraint):
+            return True
+    code = one.inside[slice(*one.code)]
+    return not one.operands and any(t.kind == "name" for t in code)
+
+
+def statement(one: Asm, text: str, place: str) -> str:
+    """The call of the runtime that executes a statement of a text.
+
+    Args:
+        place: C++ expressions for its file and its line.
+    """
+    code = text_of(text, one.inside, *one.code)
+    if code.rpartition("\n")[2].lstrip().startswith("#"):  # a directive ends with its line
+        code += "\n"
+    made = [f"kw::ptx::statement([] {{ return {code}; }}, {place}"]
+    for constraint, value in one.operands:
+        its = (text_of(text, one.inside, *part) for part in (constraint, value))
+        made.append(f"kw::ptx::operand({', '.join(its)})")
+    return ", ".join(made) + ")"
+
+
+_LATER = re.compile(rf"\b(?:{LATER}|asm)\b")
+#: A line of the preprocessor's output that says which line of which file follows.
+_MARKER = re.compile(r'^# \d+ "([^"\n]*)".*\n', re.M)
+#: libcu++'s functions for PTX instructions, whose asm statements are a program's.
+PTX = "/cuda/__ptx/"
+_OF_BRACKETS = re.compile(r'"(?:\\.|[^"\\\n])*"|[()]')
+
+
+def preprocessed(text: str) -> str:
+    """The preprocessor's output with calls in place of the statements that were left to it
+    (`LATER`) and of those of libcu++'s functions (`PTX`)."""
+    made: list[str] = []
+    at = 0
+    for found in _LATER.finditer(text):
+        if found.start() < at or (found[0] != LATER and not _of_libcu(text, found.start())):
+            continue
+        end = _end(text, found.end())
+        own = text[found.start() : end]
+        markers = list(_MARKER.finditer(own))
+        whole = _MARKER.sub("", own)
+        one = asm_at(tokens(whole), 0)
+        if one is None:
+            continue
+        call = statement(one, whole, "__builtin_FILE(), __builtin_LINE()").replace("\n", " ")
+        after = f"\n{markers[-1][0]}" if markers else ""
+        lines = own.count("\n", markers[-1].end() if markers else 0)
+        made += [text[at : found.start()], call, after, "\n" * lines]
+        at = end
+    return "".join([*made, text[at:]])
+
+
+def _of_libcu(text: str, at: int) -> bool:
+    start = text.rfind("\n# ", 0, at)
+    return PTX in text[start : text.find("\n", start + 1)]
+
+
+def _end(text: str, at: int) -> int:
+    """Of the brackets that open after `at`."""
+    depth = 0
+    for m in _OF_BRACKETS.finditer(text, at):
+        depth += (m[0] == "(") - (m[0] == ")")
+        if depth == 0 and m[0] == ")":
+            return m.end()
+    return len(text)
+
+
 def _with_single_colons(all_: list[Token]) -> list[Token]:
     """In no bracket, :: is an empty list between two colons."""
     made: list[Token] = []
@@ -91,6 +170,8 @@ def concerns(all_: list[Token], at: int) -> str:
     one = asm_at(all_, at)
     if one is None:
         return "asm"
+    if made_by_macros(one, frozenset()):
+        return "asm with operands made by the preprocessor"
     strings = one.inside[slice(*one.code)]
     if any(t.kind != "string" or not t.text.startswith('"') for t in strings):
         return "asm whose text is made by the preprocessor"

@@ -31,10 +31,11 @@ def attributes_of(texts: Iterable[str]) -> dict[str, str]:
                 )
                 if end is None:
                     continue
-                a, b = split(all_, k + 2, end, ",")[0]
-                value = text_of(text, all_, a, b)
+                pieces = split(all_, k + 2, end, ",")
+                a, b = pieces[0]
+                value, *others = (text_of(text, all_, *piece) for piece in pieces)
                 if all_[k].text == "__cluster_dims__":
-                    clusters.add(value)
+                    clusters.add(", ".join([value, " * ".join(f"({x})" for x in others) or "1"]))
                 elif all(t.kind != "name" or t.text in numbers for t in all_[a:b]):
                     bound = value
                 else:

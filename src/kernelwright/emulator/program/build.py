@@ -15,7 +15,7 @@ from kernelwright.support import cache
 from kernelwright.support.errors import CompileError, ToolchainError, UsageError
 
 from .. import build, compiler
-from . import errors, headers, project, sources
+from . import asm, errors, headers, project, sources
 from .acts import acts
 from .options import NONE, Options
 
@@ -170,7 +170,6 @@ def _compiled(
     end += module
     include = ["-include", str(prelude(kind)), f"-I{folder}", *_folders(source, options)]
     flags = [f for f in _flags(kind, files, options) if not module or f not in _OF_PROGRAMS]
-    command = [*flags, *include, "-c", str(unit), "-o", str(object_)]
     loops, without = kind in LOOPED, frozenset[str]()
 
     def written() -> dict[str, str]:
@@ -181,7 +180,8 @@ def _compiled(
         for name, text in made.items():
             (folder / name).write_bytes(_bytes(text))
         unit.write_text(f'{options.text()}#include "{next(iter(made))}"\n{end}')
-        return build._call(folder, command)
+        later = any(asm.LATER in text or "<cuda/ptx>" in text for text in made.values())
+        return _object(unit, flags, include, object_, preprocessed=later)
 
     made = written()
     done = compiled(made)
@@ -196,6 +196,22 @@ def _compiled(
     if done.returncode:
         raise CompileError(errors.explain(done.stderr, source, dict(sources.names(files))))
     return object_
+
+
+def _object(
+    unit: Path, flags: list[str], include: list[str], object_: Path, preprocessed: bool
+) -> subprocess.CompletedProcess[str]:
+    """Compile a unit; in two steps if macros make operands of its asm statements."""
+    if preprocessed:
+        out = unit.with_suffix(".ii")
+        keep = ["-fpch-preprocess"] if compiler.is_gnu() else []
+        made = [*flags, *keep, *include, "-E", str(unit), "-o", str(out)]
+        done = build._call(unit.parent, made)
+        if done.returncode:
+            return done
+        out.write_bytes(_bytes(asm.preprocessed(project.text_of(out))))
+        unit, include = out, []
+    return build._call(unit.parent, [*flags, *include, "-c", str(unit), "-o", str(object_)])
 
 
 @once

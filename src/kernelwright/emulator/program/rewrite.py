@@ -77,7 +77,7 @@ def rewritten(
     for i, token in enumerate(all_):
         if token.kind == "name":
             if token.text in _ASM:
-                _asm(text, all_, i, edits)
+                _asm(text, all_, i, macros, edits)
             elif token.text == "extern":
                 _extern_shared(text, all_, i, edits)
             elif token.text == "thread_block_tile":
@@ -88,6 +88,8 @@ def rewritten(
                 _address(all_, i, edits)
         elif token.text == "<" and _three(all_, i, "<"):
             _launch(text, all_, i, kernels, attributes or {}, edits)
+    for at in _member_templates(all_):
+        edits.insert(all_[at].start, "template ")
     for at in _unchecked(all_, macros):
         edits.insert(all_[at].start, f'KwUnchecked("{all_[at].text}"), ')
     if volatile is not None:
@@ -230,18 +232,16 @@ def _callee(all_: list[Token], at: int) -> int | None:
     return None
 
 
-def _asm(text: str, all_: list[Token], at: int, edits: Edits) -> None:
+def _asm(text: str, all_: list[Token], at: int, macros: Set[str], edits: Edits) -> None:
     one = asm.asm_at(all_, at)
     if one is None:
         return  # asm("name") says how a symbol is called
-    code = text_of(text, one.inside, *one.code)
-    if code.rpartition("\n")[2].lstrip().startswith("#"):  # a directive ends with its line
-        code += "\n"
-    made = [f"kw::ptx::statement([] {{ return {code}; }}, __FILE__, __LINE__"]
-    for constraint, value in one.operands:
-        its = (text_of(text, one.inside, *part) for part in (constraint, value))
-        made.append(f"kw::ptx::operand({', '.join(its)})")
-    edits.replace(all_[at].start, all_[one.last].end, ", ".join(made) + ")")
+    if asm.made_by_macros(one, macros):
+        edits.replace(all_[at].start, all_[at].end, asm.LATER)
+        return
+    edits.replace(
+        all_[at].start, all_[one.last].end, asm.statement(one, text, "__FILE__, __LINE__")
+    )
 
 
 def _extern_shared(text: str, all_: list[Token], at: int, edits: Edits) -> None:
@@ -309,6 +309,42 @@ def _in_function(all_: list[Token], at: int) -> bool:
         elif all_[i].text == "}" and open_:
             open_.pop()
     return any(open_)
+
+
+def _member_templates(all_: list[Token]) -> list[int]:
+    """T::f<1>(x), where T is a parameter of a template: in C++, the word template stands before f,
+    which nvcc does not need."""
+    heads = ("typename", "class")
+    types = {b.text for a, b, c in zip(all_, all_[1:], all_[2:], strict=False)
+             if a.text in heads and b.kind == "name" and c.text in (",", ">", "=")}  # fmt: skip
+    found: list[int] = []
+    for i, t in enumerate(all_[:-3]):
+        its = [x.text for x in all_[i + 1 : i + 4]]
+        if t.text not in types or its[0] != "::" or its[2] != "<" or all_[i - 1].text == "::":
+            continue
+        end = _angle_closing(all_, i + 3)
+        if end is not None and end + 1 < len(all_) and all_[end + 1].text == "(":
+            found.append(i + 2)
+    return found
+
+
+def _angle_closing(all_: list[Token], at: int) -> int | None:
+    """The index of the > that ends the template argument list at `at`, or None."""
+    depth, i = 0, at
+    while i < len(all_):
+        text = all_[i].text
+        if text in ("(", "[", "{"):
+            end = closing(all_, i)
+            if end is None:
+                return None
+            i = end
+        elif text in (";", ")", "]", "}"):
+            return None
+        depth += (text == "<") - (text == ">")
+        if depth == 0:
+            return i
+        i += 1
+    return None
 
 
 _API = re.compile(r"(?:cuda|cublas|cusparse|cufft|curand|cu)[A-Z]\w*")

@@ -13,7 +13,6 @@ import torch
 
 from kernelwright.contract import H200, Case, Ladder, Peer, Rung
 from kernelwright.contract.compare import Accuracy
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, launcher, source_hash, specs_of, unsupported
 from kernelwright.dispatch.selection import config_of
 from kernelwright.machine import (
@@ -66,7 +65,7 @@ class CaseBench:
             self.say("PyTorch's result, and the reference in float64")
             want = expected(operator, native, self.case, self.device.type)
             self._give_back()
-            self.specs, _ = normalise(operator.layout, specs_of(want.args))
+            self.specs, _ = operator.normalise(specs_of(want.args))
             self.cost = operator.cost(**self.specs)
             self.set_bytes = set_bytes(operator, want.args)
             made, candidates, roofs_of = {}, [], ""

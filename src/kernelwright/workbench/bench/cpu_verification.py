@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from kernelwright.contract import H200, Case, CudaKernel, Ladder, Rung
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, launcher, plan_of, specs_of, unsupported
 from kernelwright.support.errors import ToolchainError
 from kernelwright.toolchain import availability, nvrtc
@@ -39,7 +38,7 @@ def _done(ladder: Ladder, rung: Rung, device: torch.device) -> str:
     for case in small:
         made = operator.inputs(case, device.type)
         args = operator.with_defaults(made)
-        specs, _ = normalise(operator.layout, specs_of(args))
+        specs, _ = operator.normalise(specs_of(args))
         why = rung.supports(H200, **specs) if rung.supports else None
         if why is None and rung.backend == "cuda" and _beyond(ladder, rung, case, device):
             return _compiled(ladder, rung, specs)

@@ -20,7 +20,6 @@ import torch
 
 import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import Case, Config, Ladder, Plan, Rung
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, launcher, plan_of, specs_of, unsupported
 from kernelwright.dispatch.selection import Choice, config_for, select
 from kernelwright.machine import clock, gpu_of, here, random_state, stats
@@ -264,7 +263,7 @@ class _Timing:
         with clock.session(self.device):
             native = entry_of(self.ladder, self.ladder.rung("native"))
             want = expected(operator, native, self.case, self.device.type)
-            specs, _ = normalise(operator.layout, specs_of(want.args))
+            specs, _ = operator.normalise(specs_of(want.args))
             chosen = select(self.ladder, specs, self.device, None)
             self.cost = operator.cost(**specs)
             self.sets = sets_of(operator, self.case, self.device, want)

@@ -15,7 +15,6 @@ from random import Random
 from typing import Any
 
 from kernelwright.contract import Case, Operator, TensorSpec
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch.generated import spec_of
 from kernelwright.support.errors import UserError
 
@@ -89,7 +88,7 @@ def refusal(operator: Operator, case: Case, most: int, least: int = 1) -> str | 
         made = operator.with_defaults(operator.inputs(case, "meta"))
     except (AssertionError, IndexError, RuntimeError, TypeError, ValueError) as e:
         return f"{case.id}: {e}"  # these sizes are invalid by the operator's definition
-    specs, _ = normalise(operator.layout, {k: spec_of(v) for k, v in made.items()})
+    specs, _ = operator.normalise({k: spec_of(v) for k, v in made.items()})
     if not all(t.numel() for t in _specs(specs.values())):
         return f"{case.id}: a tensor has no elements"
     largest = max(t.nbytes for t in (*_specs(specs.values()), *operator.outputs(**specs)))

@@ -19,7 +19,6 @@ from typing import Any
 import torch
 
 from kernelwright.contract import Case, Config, Ladder, Rung
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import data, entry_of, launcher, source_hash, specs_of, unsupported
 from kernelwright.dispatch.selection import config_for
 from kernelwright.machine import clock, gpu_of, here, random_state, stats
@@ -176,7 +175,7 @@ def _case(
     with clock.session(device):
         native = entry_of(ladder, ladder.rung("native"))
         want = expected(operator, native, case, device.type)
-        specs, _ = normalise(operator.layout, specs_of(want.args))
+        specs, _ = operator.normalise(specs_of(want.args))
         bucket, cost = ladder.bucket(**specs), operator.cost(**specs)
         sets = sets_of(operator, case, device, want)
         candidates, keys = [], {}

@@ -23,7 +23,6 @@ import torch
 from torch import nn
 
 from kernelwright.contract import Config, Ladder, Rung
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import (
     Choice,
     data,
@@ -197,7 +196,7 @@ def tuned(
 
 def dispatched(call: Call) -> Choice:
     """The rung and config to which the call is currently dispatched."""
-    specs, _ = normalise(call.ladder.operator.layout, specs_of(call.args))
+    specs, _ = call.ladder.operator.normalise(specs_of(call.args))
     return select(call.ladder, specs, call.device, None)
 
 
@@ -233,7 +232,7 @@ def try_all(
     the deadline no more are prepared, except for the first two. Call inside `clock.session`."""
     ladder, operator = call.ladder, call.ladder.operator
     args = map_tensors(call.args, partial(copy_of, device=call.device))
-    specs, _ = normalise(operator.layout, specs_of(args))
+    specs, _ = operator.normalise(specs_of(args))
     bucket, moved = ladder.bucket(**specs), operator.cost(**specs).bytes
     want = _results(call, args, entry_of(ladder, ladder.rung("native")))
     count = min(clock.rotations(set_bytes(operator, args), call.device), MOST_SETS)

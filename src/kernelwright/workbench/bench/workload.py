@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from kernelwright.contract import Case, Ladder, Operator, Peer
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import specs_of
 from kernelwright.machine import clock, gpu_facts, gpu_of
 from kernelwright.machine.facts import cpu_facts, index_of
@@ -106,7 +105,7 @@ def unfit(case: Case, device: torch.device, operator: Operator | None = None) ->
 
 def set_bytes(operator: Operator, args: dict[str, Any]) -> int:
     """Bytes of one call's arguments and results."""
-    specs, _ = normalise(operator.layout, specs_of(args))
+    specs, _ = operator.normalise(specs_of(args))
     results = sum(s.nbytes for s in operator.outputs(**specs))
     return results + sum(t.nbytes for t in tensors(args))
 

@@ -23,7 +23,6 @@ import torch
 
 from kernelwright import emulator
 from kernelwright.contract import Case, CudaKernel, Ladder, NumbaKernel, Plan, Rung, TritonKernel
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import device_of, entry_of, plan_of, specs_of, unsupported
 from kernelwright.support.errors import ToolchainError
 from kernelwright.toolchain import availability
@@ -69,7 +68,7 @@ def _reason(ladder: Ladder, rung: Rung, case: Case) -> str | None:
     if missing:
         return missing
     args = _args(ladder, case)
-    specs, _ = normalise(ladder.operator.layout, specs_of(args))
+    specs, _ = ladder.operator.normalise(specs_of(args))
     return unsupported(rung, specs, device_of(args))
 
 
@@ -78,7 +77,7 @@ def _plan(ladder: Ladder, rung: Rung, specs: dict[str, Any]) -> Plan:
 
 
 def _plan_on(ladder: Ladder, rung: Rung, case: Case) -> Plan:
-    return _plan(ladder, rung, normalise(ladder.operator.layout, specs_of(_args(ladder, case)))[0])
+    return _plan(ladder, rung, ladder.operator.normalise(specs_of(_args(ladder, case)))[0])
 
 
 def _args(ladder: Ladder, case: Case) -> dict[str, Any]:

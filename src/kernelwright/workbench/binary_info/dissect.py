@@ -15,7 +15,6 @@ from typing import Any
 
 from kernelwright import emulator
 from kernelwright.contract import Case, Config, Ladder, Rung
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import (
     data,
     device_of,
@@ -210,7 +209,7 @@ def _args(ladder: Ladder, case: Case) -> dict[str, Any]:
 
 
 def _unable(ladder: Ladder, rung: Rung, args: dict[str, Any]) -> str | None:
-    specs, _ = normalise(ladder.operator.layout, specs_of(args))
+    specs, _ = ladder.operator.normalise(specs_of(args))
     reason = unsupported(rung, specs, device_of(args))
     return reason or cpu_executor.unable(plan_of(ladder, rung, specs))
 

@@ -25,7 +25,6 @@ from kernelwright.contract import (
     TensorSpec,
     Unsupported,
 )
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch.selection import config_of
 from kernelwright.support.errors import ToolchainError
 from kernelwright.toolchain import binary, build, modes
@@ -118,7 +117,7 @@ def specs_of(ladder: Ladder, case: Case) -> dict[str, Any]:
     toolchain.claim()  # computing with meta tensors imports triton
     op = ladder.operator
     made = {k: _spec(v) for k, v in op.inputs(case, "meta").items()}
-    return normalise(op.layout, made)[0]
+    return op.normalise(made)[0]
 
 
 def _spec(v: Any) -> Any:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.contract import Case, Ladder, Operator
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, ladder, specs_of
 from kernelwright.machine import clock, here, random_state, stats
 from kernelwright.support import errors
@@ -189,7 +188,7 @@ def on_case(a: Side, b: Side, lad: Ladder, case: Case, quick: bool) -> tuple[Row
             if failed := _failed(call, operator, want):
                 return row(failed[0], f"{name}: {failed[1]}"), none
         sets = sets_of(operator, case, device, want)
-        specs, _ = normalise(operator.layout, specs_of(want.args))
+        specs, _ = operator.normalise(specs_of(want.args))
         cost = operator.cost(**specs)
         candidates = [
             clock.Candidate(n, [partial(call, *args.values()) for args in sets], cost.bytes)

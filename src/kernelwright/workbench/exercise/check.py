@@ -25,7 +25,6 @@ import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImpor
 from kernelwright import emulator, toolchain
 from kernelwright.contract import H200, Case, CudaKernel, Ladder, Plan, Rung
 from kernelwright.contract.compare import FACTOR, ULPS, ulp
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import plan_of, specs_of
 from kernelwright.support.errors import NoSpace, ToolchainError
 from kernelwright.support.words import are, counted
@@ -285,7 +284,7 @@ def _compiled(ladder: Ladder, rung: Rung) -> int:
     kernels: set[CudaKernel] = set()
     for case in thorough_cases(ladder):
         op = ladder.operator
-        specs, _ = normalise(op.layout, specs_of(op.inputs(case, "cpu")))
+        specs, _ = op.normalise(specs_of(op.inputs(case, "cpu")))
         if rung.supports is None or rung.supports(H200, **specs) is None:
             steps = plan_of(ladder, rung, specs, config=rung.configs[0]).launches
             kernels |= {step.kernel for step in steps if isinstance(step.kernel, CudaKernel)}

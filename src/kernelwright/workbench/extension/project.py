@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from kernelwright.contract import H200, Case, CudaKernel, Ladder, Operator, Rung, TensorSpec
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import UnknownOperator, ladder, unsupported
 from kernelwright.dispatch.launcher import entry_of
 from kernelwright.dispatch.selection import config_of, specs_of
@@ -118,7 +117,7 @@ def _usual(found: Ladder, rung: Rung) -> list[Case]:
 
 def takes(found: Ladder, rung: Rung, case: Case) -> bool:
     """Whether a rung supports a case's arguments without copying them."""
-    specs, copies = normalise(found.operator.layout, _specs(found.operator, case))
+    specs, copies = found.operator.normalise(_specs(found.operator, case))
     return not copies and unsupported(rung, specs, here()) is None
 
 
@@ -129,7 +128,7 @@ def _specs(op: Operator, case: Case) -> dict[str, Any]:
 def _served(found: Ladder, rung: Rung, case: Case) -> Served:
     op, title = found.operator, f"{found.name}.{rung.name}"
     args = _specs(op, case)
-    specs, copies = normalise(op.layout, args)
+    specs, copies = op.normalise(args)
     if copies:
         raise CannotExtend(f"--case {case.id}: {', '.join(copies)} would be copied before the call")
     why = unsupported(rung, specs, here())

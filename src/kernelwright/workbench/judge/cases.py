@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from kernelwright.contract import Case
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import specs_of
 from kernelwright.support.errors import UsageError
 
@@ -142,7 +141,7 @@ def size_of(subject: Subject, case: Case) -> tuple[int, int]:
     except (RuntimeError, NotImplementedError, TypeError):
         # a user's spec that makes real tensors: estimate a product over all dimensions
         return 2 * case.numel * case.dtype.itemsize, case.numel
-    specs, _ = normalise(op.layout, specs_of(args))
+    specs, _ = op.normalise(specs_of(args))
     cost = op.cost(**specs)
     return cost.bytes, max(cost.flops, cost.bytes // case.dtype.itemsize)
 

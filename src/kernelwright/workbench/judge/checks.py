@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from kernelwright.contract import contiguous_strides
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import specs_of
 from kernelwright.emulator.checks import CHECKS as EMULATOR_CHECKS
 from kernelwright.workbench.verify import checks
@@ -24,7 +23,7 @@ def layout(trial: Trial) -> str | None:
     """A result has the strides that the operator specifies or those of PyTorch's result, or it is
     contiguous."""
     op, run = trial.operator, trial.first
-    specs, _ = normalise(op.layout, specs_of(run.fenced.args))
+    specs, _ = op.normalise(specs_of(run.fenced.args))
     natives = trial.expected().native
     for name, out, want, native in zip(
         op.results, run.outputs, op.outputs(**specs), natives, strict=False

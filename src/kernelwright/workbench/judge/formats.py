@@ -391,13 +391,18 @@ def receiver(t: torch.Tensor, args: list[Any], buffers: Sequence[int]) -> int | 
     """The position of the argument that a returned tensor is, or that it belongs in; or None."""
     tensors = {i: a for i, a in enumerate(args) if is_tensor(a)}
     for i, a in tensors.items():
-        same = a.untyped_storage().data_ptr() == t.untyped_storage().data_ptr()
-        if t.numel() and same and t.numel() == a.numel():
+        if t.numel() and t.numel() == a.numel() and _starts_in(t, a):
             return i
     fitting = (i for i in buffers if tensors[i].numel() == t.numel())
     return next(
         (i for i in fitting if tensors[i].is_floating_point() == t.is_floating_point()), None
     )
+
+
+def _starts_in(t: torch.Tensor, a: torch.Tensor) -> bool:
+    """Whether a tensor begins in an argument's memory. Arguments may share a storage."""
+    extent = 1 + sum((n - 1) * s for n, s in zip(a.shape, a.stride(), strict=True))
+    return 0 <= t.data_ptr() - a.data_ptr() < extent * a.itemsize
 
 
 def settled(out: Any, args: list[Any], buffers: Sequence[int]) -> tuple[Any, ...]:
@@ -410,7 +415,7 @@ def settled(out: Any, args: list[Any], buffers: Sequence[int]) -> tuple[Any, ...
         if at is None:
             kept.append(t)
         elif args[at].data_ptr() != t.data_ptr() or args[at].stride() != t.stride():
-            args[at].copy_(t.detach().reshape(args[at].shape))
+            args[at].copy_(t.detach().clone().reshape(args[at].shape))  # they may overlap
     return tuple(kept)
 
 

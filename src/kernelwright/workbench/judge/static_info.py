@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 import torch
 
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import specs_of
 from kernelwright.machine import gpu_of
 from kernelwright.workbench.verify.trial import Trial
@@ -70,7 +69,7 @@ def _costs(box: Box, trial: Trial) -> tuple[Costs | None, str]:
         told = box.process.ask("costs", args=place.told(fenced.args))
     except (Failed, Died) as e:
         return None, f"not counted: {e}".splitlines()[0]
-    specs, _ = normalise(trial.operator.layout, specs_of(trial.expected().args))
+    specs, _ = trial.operator.normalise(specs_of(trial.expected().args))
     on_gpu = box.device.type == "cuda"
     counted = "kernels seen by the profiler" if on_gpu else "operators that launch a kernel"
     least = trial.operator.cost(**specs).bytes

@@ -17,7 +17,7 @@ import torch
 
 from kernelwright import emulator, toolchain
 from kernelwright.contract import H200, Case, Config, CudaKernel, Ladder, Plan, Rung
-from kernelwright.contract.layout import REDZONE, normalise
+from kernelwright.contract.layout import REDZONE
 from kernelwright.dispatch import (
     device_of,
     entry_of,
@@ -280,7 +280,7 @@ def call_of(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Call | st
         return map_tensors(args, lambda t: apart(t, "cpu", REDZONE))
 
     args = make()
-    specs, copies = normalise(op.layout, specs_of(args))
+    specs, copies = op.normalise(specs_of(args))
     why = unsupported(rung, specs, device_of(args))
     if why is None:
         return Call(ladder, _plan(ladder, rung, specs, config), specs, copies, make)

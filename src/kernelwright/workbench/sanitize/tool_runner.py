@@ -21,7 +21,6 @@ import torch
 
 from kernelwright import toolchain
 from kernelwright.contract import Case, Config, Ladder, Rung
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import device_of, launcher, plan_of, specs_of, unsupported
 from kernelwright.workbench.verify.candidate import map_tensors
 from kernelwright.workbench.verify.coverage import skip, thorough_cases
@@ -77,7 +76,7 @@ def run(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) -> 
     made = ladder.operator.inputs(case, "cpu")
     args = ladder.operator.with_defaults(made)
     args = map_tensors(args, lambda t: apart(t, device))
-    specs, _ = normalise(ladder.operator.layout, specs_of(args))
+    specs, _ = ladder.operator.normalise(specs_of(args))
     if unsupported(rung, specs, device_of(args)):
         return
     call = launcher(ladder, args, rung.name, config)

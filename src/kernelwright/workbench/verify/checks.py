@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import torch
 
 from kernelwright.contract import TensorSpec
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import specs_of
 
 from .candidate import NotCaptured, not_plain, same_bits, tensors
@@ -43,7 +42,7 @@ def promised(trial: Trial) -> str | None:
     dimensions of size 1 are ignored."""
     op, run = trial.operator, trial.first
     args = run.fenced.args
-    specs, _ = normalise(op.layout, specs_of(args))
+    specs, _ = op.normalise(specs_of(args))
     wanted, device = op.outputs(**specs), tensors(args)[0].device
     if len(run.outputs) != len(wanted):
         return f"{len(run.outputs)} results, should be {len(wanted)}"

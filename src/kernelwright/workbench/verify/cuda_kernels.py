@@ -9,7 +9,6 @@ from typing import Any
 
 from kernelwright import emulator
 from kernelwright.contract import H200, Case, Config, CudaKernel, Gpu, Ladder, Rung
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, plan_of, proven_on, specs_of, unsupported_on
 from kernelwright.machine.recorded import GPUS
 from kernelwright.support.errors import ToolchainError
@@ -41,7 +40,7 @@ def specs_of_case(ladder: Ladder, case: Case) -> dict[str, Any]:
     """A case's arguments as normalized specs, for planning a rung."""
     made = ladder.operator.inputs(case, "cpu")
     args = ladder.operator.with_defaults(made)
-    return normalise(ladder.operator.layout, specs_of(args))[0]
+    return ladder.operator.normalise(specs_of(args))[0]
 
 
 def of_a_cpu(ladder: Ladder, rung: Rung) -> Iterator[tuple[Config, Case]]:

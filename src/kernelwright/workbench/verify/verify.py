@@ -21,7 +21,6 @@ import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImpor
 from kernelwright import toolchain
 from kernelwright.contract import Case, Config, Ladder, Rung
 from kernelwright.contract.compare import Accuracy, Error, compare
-from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import (
     UnknownOperator,
     device_of,
@@ -352,4 +351,4 @@ def _numbers(e: Error | None) -> dict[str, float] | None:
 
 
 def _normalised(ladder: Ladder, args: dict[str, Any]) -> dict[str, Any]:
-    return normalise(ladder.operator.layout, specs_of(args))[0]
+    return ladder.operator.normalise(specs_of(args))[0]

@@ -43,4 +43,5 @@
 #define __CUDACC_EXTENDED_LAMBDA__ 1
 #define __CUDACC_RELAXED_CONSTEXPR__ 1
 #define __CUDA_ARCH__ 900
+#define __CUDA_ARCH_FEAT_SM90_ALL 1  // sm_90a, which has wgmma
 #define __CUDA_ARCH_LIST__ 900

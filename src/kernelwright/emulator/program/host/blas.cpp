@@ -109,22 +109,112 @@ template <typename T> struct Tile {
   }
 };
 
+// A product of 16-bit numbers as the tensor cores of an H200 add it (tensor_cores.cpp): 16 of k at
+// once, each term cut off at 2^-25 of the largest exponent, and the sum to a float.
+struct Cut {
+  typedef float Vector __attribute__((vector_size(32)));
+  typedef int Integers __attribute__((vector_size(32)));
+  typedef double Wide __attribute__((vector_size(64)));
+  typedef long long Bits __attribute__((vector_size(64)));
+  static constexpr int kRows = 8, kColumns = 6, kStep = 16, kDepth = 512, kBeside = 16;
+  static constexpr int kNothing = -10000;  // the exponent of 0
+
+  struct Number {
+    float value;
+    int exponent;
+  };
+  static Number number(double x, cudaDataType type) {
+    int e = 0;
+    std::frexp(x, &e);
+    const int least = type == CUDA_R_16F ? -14 : -126;
+    return {static_cast<float>(x), x == 0 ? kNothing : std::max(e - 1, least)};
+  }
+
+  struct Rows {  // 8 rows of A, up to 16 of k
+    Vector value[kStep];
+    Integers exponent[kStep];
+    Rows(int k, const Number *left) {
+      for (int p = 0; p < k; ++p)
+        for (int i = 0; i < kRows; ++i) {
+          value[p][i] = left[p * kRows + i].value;
+          exponent[p][i] = left[p * kRows + i].exponent;
+        }
+    }
+  };
+  // sum += left right for a column
+  static void add(int k, const Rows &left, const Number *right, float *sum) {
+    Vector a[kStep], c;
+    std::memcpy(&c, sum, sizeof c);
+    Integers bits;
+    std::memcpy(&bits, &c, sizeof bits);
+    bits = (bits >> 23 & 0xff) - 127;
+    Integers largest = c == 0 ? Integers{} + kNothing : bits < -126 ? Integers{} - 126 : bits;
+    for (int p = 0; p < k; ++p) {
+      a[p] = left.value[p] * right[p * kColumns].value;
+      const Integers own = left.exponent[p] + right[p * kColumns].exponent;
+      largest = own > largest ? own : largest;
+    }
+    const Integers far = largest > 100 | largest < -90;
+    bool plain = false;
+    for (int i = 0; i < kRows; ++i) plain |= far[i] != 0;
+    if (plain) {  // far from 1, infinite, or all zeros
+      for (int p = 0; p < k; ++p) c += a[p];
+      std::memcpy(sum, &c, sizeof c);
+      return;
+    }
+    const Integers up = (25 - largest + 127) << 23, down = (largest - 25 + 127) << 23;
+    Vector scale, back;
+    std::memcpy(&scale, &up, sizeof up), std::memcpy(&back, &down, sizeof down);
+    Integers half[2] = {__builtin_convertvector(c * scale, Integers), Integers{}};
+    for (int p = 0; p < k; ++p) half[p / 8] += __builtin_convertvector(a[p] * scale, Integers);
+    const Wide exact =
+        __builtin_convertvector(half[0], Wide) + __builtin_convertvector(half[1], Wide);
+    Bits whole;
+    std::memcpy(&whole, &exact, sizeof whole);
+    whole &= ~((1ll << 29) - 1);  // toward zero
+    Wide cut;
+    std::memcpy(&cut, &whole, sizeof cut);
+    c = __builtin_convertvector(cut, Vector) * back;
+    std::memcpy(sum, &c, sizeof c);
+  }
+  static void add(int k, const Number *left, const Number *right, float (*sum)[kRows]) {
+    for (int p = 0; p < k; p += kStep) {
+      const int some = std::min(kStep, k - p);
+      const Rows rows(some, left + p * kRows);
+      for (int j = 0; j < kColumns; ++j) add(some, rows, right + p * kColumns + j, sum[j]);
+    }
+  }
+};
+
+// How a product with accumulators of type T reads its operands and adds.
+template <typename T> struct Exact : Tile<T> {
+  using Sum = T;
+  using Held = T;
+  static T held(double x, cudaDataType) { return static_cast<T>(x); }
+};
+struct Halves : Cut {
+  using Sum = float;
+  using Held = Number;
+  static Number held(double x, cudaDataType type) { return number(x, type); }
+};
+
 // Columns of op(A), or rows of op(B): `most` in a group, with zeros behind the last one.
 template <typename T, typename F> std::vector<T> groups(int n, int k, int most, F at) {
   std::vector<T> made(size_t((n + most - 1) / most) * most * k);
   for (int p = 0; p < k; ++p)
-    for (int i = 0; i < n; ++i)
-      made[(size_t(i / most) * k + p) * most + i % most] = static_cast<T>(at(i, p));
+    for (int i = 0; i < n; ++i) made[(size_t(i / most) * k + p) * most + i % most] = at(i, p);
   return made;
 }
 
-template <typename T>
+template <typename Its>
 void product(cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, double alpha,
              const Matrix &a, const Matrix &b, double beta, const Matrix &c) {
-  using Its = Tile<T>;
+  using T = typename Its::Sum;
+  using Held = typename Its::Held;
   constexpr int kRows = Its::kRows, kColumns = Its::kColumns, kWide = kColumns * Its::kBeside;
-  const auto left = groups<T>(m, k, kRows, [&](int i, size_t p) {
-    return element(a.data, a.type, ta == CUBLAS_OP_N ? i + p * a.ld : p + i * a.ld);
+  const auto left = groups<Held>(m, k, kRows, [&](int i, size_t p) {
+    return Its::held(element(a.data, a.type, ta == CUBLAS_OP_N ? i + p * a.ld : p + i * a.ld),
+                     a.type);
   });
   const auto store = [&](int i0, int j0, int width, const T(*sum)[kRows]) {
     for (int j = 0; j < width; ++j)
@@ -136,8 +226,9 @@ void product(cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, do
   };
   const auto columns = [&](int j0) {
     const int width = std::min(kWide, n - j0);
-    const auto right = groups<T>(width, k, kColumns, [&](int j, size_t p) {
-      return element(b.data, b.type, tb == CUBLAS_OP_N ? p + (j0 + j) * b.ld : j0 + j + p * b.ld);
+    const auto right = groups<Held>(width, k, kColumns, [&](int j, size_t p) {
+      const size_t at = tb == CUBLAS_OP_N ? p + (j0 + j) * b.ld : j0 + j + p * b.ld;
+      return Its::held(element(b.data, b.type, at), b.type);
     });
     for (int i0 = 0; i0 < m; i0 += kRows) {
       T sum[kWide][kRows] = {};
@@ -178,12 +269,15 @@ cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t ta, cublasOperation
   if (!known(a.type) || !known(b.type) || !known(c.type)) return CUBLAS_STATUS_NOT_SUPPORTED;
   const double x = element(alpha, scale, 0), y = element(beta, scale, 0);
   for (int i = 0; i < count; ++i) {
+    const bool halves = a.type == b.type && (a.type == CUDA_R_16F || a.type == CUDA_R_16BF);
     if (scale == CUDA_R_64F)
-      product<double>(ta, tb, m, n, k, x, next(a, i), next(b, i), y, next(c, i));
+      product<Exact<double>>(ta, tb, m, n, k, x, next(a, i), next(b, i), y, next(c, i));
     else if (scale == CUDA_R_32I)
-      product<int>(ta, tb, m, n, k, x, next(a, i), next(b, i), y, next(c, i));
+      product<Exact<int>>(ta, tb, m, n, k, x, next(a, i), next(b, i), y, next(c, i));
+    else if (halves && scale == CUDA_R_32F)
+      product<Halves>(ta, tb, m, n, k, x, next(a, i), next(b, i), y, next(c, i));
     else
-      product<float>(ta, tb, m, n, k, x, next(a, i), next(b, i), y, next(c, i));
+      product<Exact<float>>(ta, tb, m, n, k, x, next(a, i), next(b, i), y, next(c, i));
     if (m && n) wrote(next(c, i).data, (size_t(c.ld) * (n - 1) + m) * bytes_of(c.type));
   }
   return CUBLAS_STATUS_SUCCESS;

@@ -82,6 +82,9 @@ std::pair<cudaError_t, std::string> refusal(const Job &job, const cudaDeviceProp
     return {cudaErrorInvalidValue,
             n(c.shared) + " bytes of dynamic shared memory; " + n(dynamic_limit(job.kernel)) +
                 " are allowed (cudaFuncAttributeMaxDynamicSharedMemorySize)"};
+  if (c.rows > 1)
+    return {cudaErrorNotSupported,
+            "clusters with several blocks along y or z, which have no emulation"};
   if (c.cluster > 1 && c.grid.x % c.cluster)
     return {cudaErrorInvalidConfiguration,
             n(c.grid.x) + " blocks, which clusters of " + n(c.cluster) + " do not divide"};
@@ -234,6 +237,8 @@ void run(const Job &job) {
   cudaGetDeviceProperties(&its, 0);
   if (const auto [e, why] = refusal(job, its); e) {
     give(e);
+    if (e == cudaErrorNotSupported)  // by the emulator, not by a GPU: said in any case
+      fprintf(stderr, "kernelwright: %s: %s\n", std::string(job.name).c_str(), why.c_str());
     unseen(line_of(c.file, c.line, c.where) + ": the launch of " + job.name +
            " fails: " + cudaGetErrorString(e) + ": " + why + "; the program does not check it");
     return;
@@ -286,8 +291,10 @@ void submit(Job job) {
 Config config_of(const cudaLaunchConfig_t &c) {
   Config made(c.gridDim, c.blockDim, c.dynamicSmemBytes, c.stream);
   for (unsigned i = 0; i < c.numAttrs; ++i) {
-    if (c.attrs[i].id == cudaLaunchAttributeClusterDimension)
-      made.cluster = c.attrs[i].val.clusterDim.x;
+    if (c.attrs[i].id == cudaLaunchAttributeClusterDimension) {
+      const auto &its = c.attrs[i].val.clusterDim;
+      made.cluster = its.x, made.rows = its.y * its.z;
+    }
     if (c.attrs[i].id == cudaLaunchAttributeCooperative)
       made.cooperative = c.attrs[i].val.cooperative != 0;
   }
@@ -340,6 +347,15 @@ cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **a
   job.config.where = HERE;
   submit(job);
   return poisoned() ? cudaSuccess : cudaPeekAtLastError();  // known when the host waits
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel,
+                                void **arguments) {
+  API;
+  Job job;
+  if (auto e = bound(kernel, arguments, config_of(*config), &job)) return give(e);
+  job.config.where = HERE;
+  submit(job);
+  return cudaPeekAtLastError();
 }
 cudaError_t cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, dim3 block, void **arguments,
                                         size_t shared, cudaStream_t stream) {

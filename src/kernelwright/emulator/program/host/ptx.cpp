@@ -44,6 +44,18 @@ const char *const kSpecials[] = {
     "dynamic_smem_size",
     "total_smem_size",
     "clusterid.x",
+    "clusterid.y",
+    "clusterid.z",
+    "nclusterid.x",
+    "nclusterid.y",
+    "nclusterid.z",
+    "cluster_ctaid.x",
+    "cluster_ctaid.y",
+    "cluster_ctaid.z",
+    "cluster_nctaid.x",
+    "cluster_nctaid.y",
+    "cluster_nctaid.z",
+    "is_explicit_cluster",
 };
 
 class Parser {
@@ -383,7 +395,19 @@ u64 special(unsigned which) {
       b.cluster,
       b.launch->shared,
       b.shared_bytes + b.launch->shared,
-      b.index.x / b.cluster,
+      b.index.x / b.cluster,  // clusters lie along x
+      b.index.y,
+      b.index.z,
+      b.grid.x / b.cluster,
+      b.grid.y,
+      b.grid.z,
+      b.rank,
+      0,
+      0,
+      b.cluster,
+      1,
+      1,
+      b.cluster > 1,
   };
   return values[which];
 }

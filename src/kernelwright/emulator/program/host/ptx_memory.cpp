@@ -16,7 +16,7 @@ bool in_shared(const Instruction &i) {
 // The host pointer of an address.
 char *place(const Frame &f, u64 address, bool shared) {
   if (!shared) return reinterpret_cast<char *>(address);
-  const u32 at = static_cast<u32>(address), rank = at >> kRankAt;
+  const u32 at = kw_shared_of_low(static_cast<u32>(address)), rank = at >> kRankAt;
   const u32 offset = at & ((1u << kRankAt) - 1);
   const emulator::Block &b = *kw_current->block;
   if (offset >= b.shared_bytes + b.dynamic_bytes)
@@ -135,7 +135,7 @@ void cvta(const Instruction &i, Frame &f) {
   if (!in_shared(i)) return f.set(i.args[0], a);
   const auto *shared = kw_current->block->shared;
   f.set(i.args[0], i.has("to") ? kw_shared_address(reinterpret_cast<const void *>(a))
-                               : reinterpret_cast<u64>(shared) + a);
+                               : reinterpret_cast<u64>(shared) + kw_shared_of_low(u32(a)));
 }
 void isspacep(const Instruction &i, Frame &f) {
   const auto *p = reinterpret_cast<const unsigned char *>(f.get(i.args[1]));

@@ -120,9 +120,11 @@ def added(mask) -> bool:
 
 
 def weights_of(s, lse, mask):
-    """The weights, from the scores and the forward's `lse`."""
+    """The weights, from the scores and the forward's `lse`. Its rounding, u |lse|, would be the
+    relative error of each weight; without an additive mask it only says which rows see no key."""
     if not added(mask):
-        return torch.exp(s - lse.masked_fill(lse == -torch.inf, 0.0).unsqueeze(-1))
+        weights = torch.softmax(s, -1)
+        return weights if mask is None else weights.masked_fill((lse == -torch.inf)[..., None], 0)
     top, total = lse.split(1, -1)
     e = torch.exp(s - top.masked_fill(top == -torch.inf, 0.0))
     return e / total.masked_fill(total == 0, 1.0)
@@ -133,7 +135,8 @@ def backward_reference(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale
     weights = weights_of(s, lse, mask)
     kept = 1.0 if seed is None else factor(weights.shape, seed, p).to(weights)
     of_weights = per_group(gy, v.mT) * kept
-    ds = weights * (of_weights - (gy * y).sum(-1, keepdim=True))
+    # equal to the sum of gy y, but with the rounding of of_weights, so that the two cancel
+    ds = weights * (of_weights - (weights * of_weights).sum(-1, keepdim=True))
     gq = per_group(ds, k) * scale
     gk = over_group(ds.mT @ q, k.shape[1]) * scale
     gv = over_group((weights * kept).mT @ gy, k.shape[1])
@@ -439,6 +442,7 @@ BACKWARD = Operator(
     cost=backward_cost,
     outputs=backward_outputs,
     layout="any",
+    contiguous=("lse",),
     noise=backward_noise,
     sharding=sharding,
     source="autograd of torch.nn.functional.scaled_dot_product_attention",

@@ -336,6 +336,7 @@ BACKWARD = Operator(
     cost=backward_cost,
     outputs=backward_outputs,
     layout="any",
+    contiguous=("lse",),
     noise=backward_noise,
     source="autograd of attention_varlen",
 )

@@ -383,6 +383,7 @@ BACKWARD = Operator(
     cost=backward_cost,
     outputs=lambda x, **others: (TensorSpec.contiguous(x.shape, x.dtype),),
     layout="rows",
+    contiguous=("max_sum", "totals"),
     sharding=Rows(last_dimension, "x", BESIDE, WHOLE),
     noise=backward_noise,
     source="autograd of torch.nn.functional.cross_entropy",

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from kernelwright.contract import Case, Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, tensor
-from kernelwright.contract.rounding import U, chain_noise, root_levels
+from kernelwright.contract.rounding import U, chain_noise, tensor_core_noise
 from kernelwright.ops.matmul.gemm.spec import stored
 
 F32, _, BF16 = FLOATS
@@ -101,7 +101,7 @@ def noise(x, weight, bias, stride, padding, dilation):
     if x.dtype == F32:
         size = chain_noise(k, squares, total)
     else:
-        size = root_levels(k) * squares.sqrt()
+        size = tensor_core_noise(k, squares)
     y = total if bias is None else total + bias.double()
     return ((U * (size + y.abs())).nan_to_num(0, 0, 0),)
 

@@ -16,7 +16,7 @@ import torch
 from kernelwright.contract import Case, Cost, Operator, TensorSpec, case
 from kernelwright.contract.case import SHORT
 from kernelwright.contract.inputs import FLOATS, tensor
-from kernelwright.contract.rounding import U, chain_noise, root_levels
+from kernelwright.contract.rounding import U, chain_noise, tensor_core_noise
 from kernelwright.ops.elementwise import _activations
 
 F32, F16, BF16 = FLOATS
@@ -181,14 +181,13 @@ def _noise(a, b, tf32):
     of sums in registers, including cuBLAS's kernels for results that fill the GPU. For few results,
     cuBLAS divides k among threads and blocks and has a smaller error; but shorter chains are not a
     property of the operator.
-    16-bit operands: tensor cores add several products at a time; the error of a tree, u sqrt(log2
-    k).
+    16-bit operands: tensor cores add 16 products at a time and truncate each sum.
     Operands that are rounded to tf32 have their own independent roundoff in addition.
     """
     k = a.shape[-1]
     squares = a.double().square() @ b.double().square()
     if a.dtype != torch.float32:
-        return U * root_levels(k) * squares.sqrt()
+        return U * tensor_core_noise(k, squares)
     chain = U * chain_noise(k, squares, a.double() @ b.double())
     return chain + 2**0.5 * U_TF32 * squares.sqrt() if tf32 else chain
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from kernelwright.contract import Case, Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, generator, tensor
-from kernelwright.contract.rounding import U, chain_noise, root_levels
+from kernelwright.contract.rounding import U, chain_noise, tensor_core_noise
 from kernelwright.ops.elementwise import _activations
 from kernelwright.ops.matmul.gemm.spec import stored
 
@@ -96,11 +96,11 @@ def noise(a, b, offsets):
 
 
 def _noise(a, b, offsets):
-    """As for matmul: a chain of k multiply-adds for float32, a tree for 16-bit operands."""
+    """As for matmul: a chain of k multiply-adds for float32, tensor cores' for 16-bit operands."""
     k = a.shape[1]
     squares = reference(a.double().square(), b.double().square(), offsets)
     if a.dtype != F32:
-        return U * root_levels(k) * squares.sqrt()
+        return U * tensor_core_noise(k, squares)
     return U * chain_noise(k, squares, reference(a.double(), b.double(), offsets))
 
 

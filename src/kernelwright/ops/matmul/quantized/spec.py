@@ -10,7 +10,7 @@ import torch
 
 from kernelwright.contract import Case, Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, tensor
-from kernelwright.contract.rounding import U, chain_noise, root_levels
+from kernelwright.contract.rounding import U, chain_noise, tensor_core_noise
 
 from .weights import GROUP, dequantized, quantized
 
@@ -97,7 +97,7 @@ def noise(x, packed, scales, bias, bits):
     if x.dtype == F32:
         size = chain_noise(k, squares, x.double() @ w.t())
     else:
-        size = root_levels(k) * squares.sqrt()
+        size = tensor_core_noise(k, squares)
     return (U * size + torch.finfo(x.dtype).eps / 2 / 3**0.5 * squares.sqrt(),)
 
 

@@ -7,7 +7,7 @@ import torch
 
 from kernelwright.contract import Case, Cost, Operator, case
 from kernelwright.contract.inputs import FLOATS, tensor
-from kernelwright.contract.rounding import U, chain_noise, root_levels
+from kernelwright.contract.rounding import U, chain_noise, tensor_core_noise
 
 F32, _, BF16 = FLOATS
 # (tokens, outputs, inputs)
@@ -66,7 +66,7 @@ def noise(total, gy, x):
     if gy.dtype == F32:
         size = chain_noise(tokens, squares, gy.double().t() @ x.double())
     else:
-        size = root_levels(tokens) * squares.sqrt()
+        size = tensor_core_noise(tokens, squares)
     return ((U * (size + total.double().abs())).nan_to_num(0, 0, 0),)
 
 

@@ -83,10 +83,10 @@ def _step(side: str, file: str) -> tuple[Rung, ...]:
     configs, of = heuristics.STEP_CONFIGS, "_statistics" if side == "stats" else ""
     return (
         Rung("native", "torch", f"torch_rungs:native_{side}", "PyTorch's own operators"),
-        _cuda("split", "channels first", f"_{side}", f"split{file}", configs=configs,
+        _cuda("split", "channels first", f"_{side}", f"split{file}", configs=configs["split"],
               fits=f"split{of}"),
         _cuda("channels_split", "channels last", f"_{side}", f"channels_split{file}",
-              configs=configs, fits=f"channels_split{of}"),
+              configs=configs["channels_split"], fits=f"channels_split{of}"),
     )  # fmt: skip
 
 

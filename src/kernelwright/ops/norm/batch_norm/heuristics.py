@@ -36,7 +36,7 @@ __all__ = [
 SHORT = 2**14  # elements of a channel that a cluster normalizes faster than several launches
 THREADS_CONFIGS = ({"threads": 256},)
 REGISTERS_CONFIGS = CHANNELS_REGISTERS_CONFIGS
-STEP_CONFIGS = SPLIT_CONFIGS[:1]
+STEP_CONFIGS = {"split": SPLIT_CONFIGS[:1], "channels_split": CHANNELS_SPLIT_CONFIGS[:1]}
 MOST = 2**28  # elements of which rungs of several launches compute statistics
 # unroll: vectors that a thread has in flight; blocks: per multiprocessor, channels last
 SCALE_CONFIGS = ({"threads": 256, "unroll": 4, "blocks": 8},)
@@ -148,10 +148,10 @@ def order_step(gpu, **args):
 
 
 def choose_channels_split(gpu, **args):
-    """Fewer blocks, and therefore fewer partial sums; the backward of long channels, with two sums
-    per channel, needs more bytes in flight."""
-    long = args["x"].numel() >= BatchCall(args).channels << 19
-    return CHANNELS_SPLIT_CONFIGS[0 if "gy" in args and long else 1]
+    """Few slabs have many partial sums each: fewer blocks are better, except in the backward, which
+    needs more bytes in flight."""
+    c = BatchCall(args)
+    return CHANNELS_SPLIT_CONFIGS["gy" not in args and c.channels * c.itemsize <= 512]
 
 
 def bucket(x, channels_last, **others):

@@ -25,7 +25,8 @@ __global__ void __launch_bounds__(THREADS)
 
   const typename N::T *const from =
       x + place.sample * slabs.rows * slabs.x_step + place.slab + column.first;
-  float shift[VEC] = {}, sum[VEC] = {}, about[VEC] = {}, f[VEC];
+  kw::Compensated sum[VEC];
+  float shift[VEC] = {}, about[VEC] = {}, f[VEC];
   const long long first = range.first + column.row;
   const bool any = column.live && first < range.last;
   if (any) {
@@ -40,6 +41,7 @@ __global__ void __launch_bounds__(THREADS)
       const long long here = row + u * column.rows;
       v[u] = kw::load_or<typename N::T, VEC>(from + here * slabs.x_step, here < range.last, 0.0f);
     }
+    float of_rows[VEC] = {};
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
       if (row + u * column.rows >= range.last) break;
@@ -47,21 +49,23 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
       for (int i = 0; i < VEC; i++) {
         const float d = f[i] - shift[i];
-        sum[i] += d, about[i] = fmaf(d, d, about[i]);
+        of_rows[i] += d, about[i] = fmaf(d, d, about[i]);
       }
     }
+#pragma unroll
+    for (int i = 0; i < VEC; i++) sum[i].add(of_rows[i]);
   }
   // sums of a thread's columns, then squared deviations from the mean of the block's group
   const float mine = any ? (range.last - first + column.rows - 1) / column.rows : 0.0f;
   const float of_mine = any ? 1.0f / mine : 0.0f;
   const float count = range.count() * slabs.per, inverse = count > 0.0f ? 1.0f / count : 0.0f;
 #pragma unroll
-  for (int i = 0; i < VEC; i++) f[i] = fmaf(mine, shift[i], sum[i]);
+  for (int i = 0; i < VEC; i++) f[i] = fmaf(mine, shift[i], sum[i].sum) + sum[i].error();
   kw::add_columns(f, column, slabs.slab, lanes);
   kw::add_groups(slabs, total, [&](int channel) { return lanes[channel] * inverse; });
 #pragma unroll
   for (int i = 0; i < VEC; i++) {
-    const float mean = sum[i] * of_mine, inside = about[i] - sum[i] * mean;
+    const float mean = sum[i].sum * of_mine, inside = about[i] - sum[i].sum * mean;
     const float distance = any ? shift[i] + mean - total[(column.first + i) / slabs.per] : 0.0f;
     f[i] = fmaf(mine, distance * distance, inside < 0.0f ? 0.0f : inside);
   }
@@ -78,10 +82,16 @@ __global__ void __launch_bounds__(THREADS)
   kw::Welford *const merged = reinterpret_cast<kw::Welford *>(lanes);
   for (int k = threadIdx.x; k < down * groups; k += THREADS) {
     kw::Welford all = {0.0f, 0.0f, 0.0f};
-#pragma unroll 4
-    for (int j = k / groups; j < blocks; j += down) {
-      const kw::Moments part = parts[j * groups + k % groups];
-      all.add({kw::Range(slabs.rows, blocks, j).count() * slabs.per, part.mean, part.squares});
+    for (int first = k / groups; first < blocks; first += kw::kPartsInFlight * down) {
+      kw::Welford of[kw::kPartsInFlight];
+#pragma unroll
+      for (int i = 0; i < kw::kPartsInFlight; i++) {
+        const int j = first + i * down;
+        const float count = j < blocks ? kw::Range(slabs.rows, blocks, j).count() : 0.0f;
+        const kw::Moments part = j < blocks ? parts[j * groups + k % groups] : kw::Moments{};
+        of[i] = {count * slabs.per, part.mean, part.squares};
+      }
+      all.add(kw::merged(of));
     }
     merged[k] = all;
   }

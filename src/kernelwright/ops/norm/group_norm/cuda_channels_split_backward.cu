@@ -47,14 +47,18 @@ __global__ void __launch_bounds__(THREADS)
       gs[u] = kw::load_or<typename N::T, VEC>(gy + i * slabs.gy_step + offset, inside, 0.0f);
       xs[u] = kw::load_or<typename N::T, VEC>(x + i * slabs.x_step + offset, inside, 0.0f);
     }
+    float gs_of_rows[VEC] = {}, dots_of_rows[VEC] = {};  // short sums first: smaller errors
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
       if (row + u * column.rows >= range.last) break;
       float g[VEC], xhat[VEC];
       affine.template gradients<N>(gs[u], xs[u], g, xhat);
 #pragma unroll
-      for (int i = 0; i < VEC; i++) sum[i] += g[i], dot[i] = fmaf(g[i], xhat[i], dot[i]);
+      for (int i = 0; i < VEC; i++)
+        gs_of_rows[i] += g[i], dots_of_rows[i] = fmaf(g[i], xhat[i], dots_of_rows[i]);
     }
+#pragma unroll
+    for (int i = 0; i < VEC; i++) sum[i] += gs_of_rows[i], dot[i] += dots_of_rows[i];
   }
   const auto weighted = [&](int channel) {
     const bool given_here = !N::kPerSet && (given & kw::kWeight);
@@ -80,10 +84,15 @@ __global__ void __launch_bounds__(THREADS)
   kw::Sums *const merged = reinterpret_cast<kw::Sums *>(lanes);
   for (int k = threadIdx.x; k < down * groups; k += THREADS) {
     kw::Sums all = {0.0f, 0.0f};
-#pragma unroll 4
-    for (int j = k / groups; j < blocks; j += down) {
-      const kw::Sums part = parts[j * groups + k % groups];
-      all.sum += part.sum, all.dot += part.dot;
+    for (int first = k / groups; first < blocks; first += kw::kPartsInFlight * down) {
+      kw::Sums of[kw::kPartsInFlight];
+#pragma unroll
+      for (int i = 0; i < kw::kPartsInFlight; i++) {
+        const int j = first + i * down;
+        of[i] = j < blocks ? parts[j * groups + k % groups] : kw::Sums{0.0f, 0.0f};
+      }
+      const kw::Sums more = kw::added(of);
+      all.sum += more.sum, all.dot += more.dot;
     }
     merged[k] = all;
   }

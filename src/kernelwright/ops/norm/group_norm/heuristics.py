@@ -35,7 +35,12 @@ SPLIT_CONFIGS = (
     {"threads": 256, "blocks": 8},
     {"threads": 512, "blocks": 4},
 )
-CHANNELS_SPLIT_CONFIGS = SPLIT_CONFIGS
+#: slab: bytes of a row of a slab, if there are as many. The last block of a slab merges the parts
+#: of the others: many slabs share that work, but their rows are short.
+CHANNELS_SPLIT_CONFIGS = (
+    {"threads": 256, "blocks": 8, "slab": 128},
+    {"threads": 512, "blocks": 4, "slab": 128},
+)
 
 
 def unsupported(c: Call, last: bool) -> str | None:

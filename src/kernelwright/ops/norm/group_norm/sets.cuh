@@ -68,11 +68,22 @@ struct Welford {
   __device__ __forceinline__ void add(const Welford &o) {
     const float total = count + o.count, share = total > 0.0f ? o.count / total : 0.0f;
     const float distance = o.mean - mean;
-    mean = mean * (1.0f - share) + o.mean * share;  // an infinite mean does not give NaN
+    // one rounding of the size of the mean; an infinite mean does not give NaN
+    mean = fabsf(distance) < kInfinity ? fmaf(distance, share, mean)
+                                       : mean * (1.0f - share) + o.mean * share;
     squares += o.squares + distance * distance * (count * share);
     count = total;
   }
 };
+
+// Merged pairwise: the errors grow with the levels. N: a power of two.
+template <int N> __device__ __forceinline__ Welford merged(Welford (&parts)[N]) {
+#pragma unroll
+  for (int step = N / 2; step > 0; step /= 2)
+#pragma unroll
+    for (int i = 0; i < step; i++) parts[i].add(parts[i + step]);
+  return parts[0];
+}
 
 // Merged over a block; every thread receives the result. `scratch` holds 32 elements.
 __device__ __forceinline__ Welford block_welford(Welford x, Welford *scratch) {
@@ -92,27 +103,46 @@ __device__ __forceinline__ Welford block_welford(Welford x, Welford *scratch) {
   return of_warp(lane < warps ? scratch[lane] : Welford{0.0f, 0.0f, 0.0f});
 }
 
-// Sums relative to a thread's first element, which is as good a reference as the mean: cancellation
-// is limited to the deviation of one of the elements that are added.
+// A sum and the total of its rounding errors (Knuth 1997, section 4.2.2, theorem B).
+struct Compensated {
+  float sum = 0.0f, low = 0.0f;
+
+  __device__ __forceinline__ void add(float x) {
+    const float total = sum + x, added = total - sum;
+    low += (sum - (total - added)) + (x - added);
+    sum = total;
+  }
+  // 0 if the sum is infinite or NaN: the errors are NaN then.
+  __device__ __forceinline__ float error() const { return fabsf(sum) < kInfinity ? low : 0.0f; }
+};
+
+// Sums relative to a thread's first element, which is as good a reference as the mean for the
+// squares: cancellation is limited to the deviation of one of the elements that are added. The sum
+// drifts with the distance of that element from the mean, so it is compensated.
 struct Shifted {
-  float count = 0.0f, shift = 0.0f, sum = 0.0f, squares = 0.0f;
+  float count = 0.0f, shift = 0.0f, squares = 0.0f;
+  Compensated sum;
 
   template <typename T, int VEC> __device__ __forceinline__ void add(const Vec<T, VEC> &x) {
-    float f[VEC];
+    float f[VEC], of_vector = 0.0f;
     to_float(x, f);
     if (count == 0.0f) shift = fabsf(f[0]) < kInfinity ? f[0] : 0.0f;
 #pragma unroll
     for (int i = 0; i < VEC; i++) {
       const float d = f[i] - shift;
-      sum += d;
+      of_vector += d;
       squares = fmaf(d, d, squares);
     }
+    sum.add(of_vector);
     count += VEC;
   }
+  // The quotient is rounded by u of the shift; `rest` is what the rounding leaves.
   __device__ __forceinline__ Welford moments() const {
-    const float mean = count > 0.0f ? sum / count : 0.0f;
-    const float about = squares - sum * mean;
-    return {count, shift + mean, about < 0.0f ? 0.0f : about};
+    if (count == 0.0f) return {0.0f, 0.0f, 0.0f};
+    const float mean = sum.sum / count;
+    const float rest = fabsf(mean) < kInfinity ? fmaf(-mean, count, sum.sum) + sum.error() : 0.0f;
+    const float about = squares - sum.sum * mean;
+    return {count, shift + mean + rest / count, about < 0.0f ? 0.0f : about};
   }
 };
 
@@ -179,6 +209,16 @@ struct alignas(8) Sums {
     sum += a, dot += b;
   }
 };
+
+// Added pairwise: the errors grow with the levels. N: a power of two.
+template <int N> __device__ __forceinline__ Sums added(Sums (&parts)[N]) {
+#pragma unroll
+  for (int step = N / 2; step > 0; step /= 2)
+#pragma unroll
+    for (int i = 0; i < step; i++)
+      parts[i].sum += parts[i + step].sum, parts[i].dot += parts[i + step].dot;
+  return parts[0];
+}
 
 // Writes the sums of a piece to its row of `parts`, for the gradients of weight and bias.
 __device__ __forceinline__ void leave(Sums *parts, const Sets &sets, long long set,

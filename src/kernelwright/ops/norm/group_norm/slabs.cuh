@@ -89,6 +89,9 @@ __device__ __forceinline__ void add_groups(const Slabs &slabs, float *total, con
   __syncthreads();
 }
 
+// Loads that a thread of the last block has in flight when it merges the parts of all blocks.
+constexpr int kPartsInFlight = 16;
+
 // Statistics of the groups, weight and bias of a thread's columns.
 template <int VEC> struct ColumnAffine {
   float mean[VEC], rstd[VEC], weight[VEC], bias[VEC];

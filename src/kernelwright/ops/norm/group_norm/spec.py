@@ -260,6 +260,7 @@ BACKWARD = Operator(
     cost=backward_cost,
     outputs=backward_outputs,
     layout="rows",
+    contiguous=("mean", "rstd"),
     noise=backward_noise,
     sharding=sharding,
     source="autograd of torch.nn.functional.group_norm",

@@ -215,9 +215,9 @@ def split_of(gpu, c: Call, config) -> Split:
 
 
 def channels_split_of(gpu, c: Call, config) -> Split | None:
-    """The same for slabs of as many channels as a block has threads for."""
+    """The same for slabs of the config's size."""
     threads = config["threads"]
-    fit = slab_channels(c, threads, c.channels * c.itemsize)
+    fit = slab_channels(c, threads, config["slab"])
     if not fit:
         return None
     channels = fit[0]

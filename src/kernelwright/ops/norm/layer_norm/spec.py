@@ -234,6 +234,7 @@ def _operators(forward, backward, schemas, of_cases, paper=""):
             cost=named(backward_cost),
             outputs=named(backward_outputs),
             layout="rows",
+            contiguous=("mean", "rstd") if layer else ("rstd",),
             sharding=Rows(last_dimension),
             noise=named(backward_noise),
             source=f"autograd of {pytorch}{' of a sum' if added else ''}",

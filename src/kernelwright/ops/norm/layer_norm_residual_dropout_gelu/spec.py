@@ -210,6 +210,7 @@ BACKWARD = Operator(
     cost=backward_cost,
     outputs=backward_outputs,
     layout="rows",
+    contiguous=("mean", "rstd"),
     noise=backward_noise,
     source="autograd of gelu(dropout(layer_norm(x) + residual))",
 )

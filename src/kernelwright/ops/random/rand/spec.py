@@ -112,6 +112,7 @@ def _operator(name, arguments, reference, make, source, found, **more):
         cost=cost,
         outputs=outputs,
         layout="any",
+        contiguous=("state",),
         source=source,
         **more,
     )
@@ -149,6 +150,7 @@ BERNOULLI = Operator(
     cost=lambda state, p: Cost(reads=(p.nbytes,), writes=(p.nbytes,)),
     outputs=lambda state, p: (TensorSpec.contiguous(p.shape, p.dtype),),
     layout="any",
+    contiguous=("state",),
     exact=True,
     source="torch.bernoulli on a GPU",
 )

@@ -91,6 +91,12 @@ inline cudaError_t cudaLaunchKernel(K *kernel, dim3 grid, dim3 block, void **arg
   return ::cudaLaunchKernel(static_cast<const void *>(kw::program::address(kernel)), grid, block,
                             arguments, shared, stream);
 }
+template <typename... P>
+inline cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, void (*kernel)(P...),
+                                       void **arguments) {
+  return ::cudaLaunchKernelExC(config, static_cast<const void *>(kw::program::address(kernel)),
+                               arguments);
+}
 template <typename K>
 inline cudaError_t cudaLaunchCooperativeKernel(K *kernel, dim3 grid, dim3 block, void **arguments,
                                                size_t shared = 0, cudaStream_t stream = nullptr) {

@@ -9,9 +9,9 @@ namespace kw::program {
 
 template <typename T> struct Channel;  // the format of a texel
 
-// __cluster_dims__ of a kernel, along x.
+// __cluster_dims__ of a kernel: along x, and the product of those along y and z.
 struct InClusters {
-  unsigned blocks;
+  unsigned blocks, rows = 1;
 };
 
 // __launch_bounds__ of a kernel: the most threads of a block.
@@ -23,7 +23,7 @@ struct Config {
   dim3 grid, block;
   size_t shared = 0;
   cudaStream_t stream = nullptr;
-  unsigned cluster = 1;
+  unsigned cluster = 1, rows = 1;  // blocks of a cluster along x, and those along y and z
   bool cooperative = false;
   unsigned bound = 0;          // __launch_bounds__ of the kernel, or 0
   const char *file = nullptr;  // the line of the launch; or its address
@@ -38,7 +38,7 @@ struct Config {
       : grid(grid), block(block), shared(shared), stream(stream) {}
   Config(InClusters c, dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = nullptr)
       : Config(grid, block, shared, stream) {
-    cluster = c.blocks;
+    cluster = c.blocks, rows = c.rows;
   }
   template <typename... Rest> Config(Bounded b, Rest... rest) : Config(rest...) {
     bound = b.threads;
