@@ -1,5 +1,6 @@
 // Device functions of older toolkits, and those that only whole programs use.
 #pragma once
+#include <cfenv>
 
 // ---- shuffles and votes without a mask: they apply to the lanes that have not ended
 
@@ -110,6 +111,17 @@ inline float root(float a, int direction) {
   const float r = std::sqrt(a);
   return toward(r, static_cast<float>(-std::fma(double(r), double(r), -double(a))), direction);
 }
+// An operation that the processor rounds in this direction. Its operands are read behind the change
+// of the mode, for which the compiler would move or fold it otherwise.
+template <typename T, typename F>
+__attribute__((noinline)) T directed(int direction, F f, T a, T b = 0, T c = 0) {
+  volatile T x = a, y = b, z = c;
+  const int before = std::fegetround();
+  std::fesetround(direction > 0 ? FE_UPWARD : direction < 0 ? FE_DOWNWARD : FE_TOWARDZERO);
+  volatile T made = f(x, y, z);
+  std::fesetround(before);
+  return made;
+}
 }  // namespace kw::program
 #define KW_ROUNDED(suffix, direction)                                                          \
   inline float __fadd_##suffix(float a, float b) {                                             \
@@ -120,7 +132,8 @@ inline float root(float a, int direction) {
     return kw::program::narrow(double(a) * double(b), direction);                              \
   }                                                                                            \
   inline float __fmaf_##suffix(float a, float b, float c) {                                    \
-    return kw::program::narrow(double(a) * double(b) + double(c), direction);                  \
+    const auto f = [](float x, float y, float z) { return std::fma(x, y, z); };                \
+    return kw::program::directed(direction, f, a, b, c);                                       \
   }                                                                                            \
   inline float __fdiv_##suffix(float a, float b) {                                             \
     return kw::program::quotient(a, b, direction);                                             \
@@ -130,6 +143,30 @@ inline float root(float a, int direction) {
   inline float __double2float_##suffix(double a) { return kw::program::narrow(a, direction); } \
   inline float __int2float_##suffix(int a) { return kw::program::narrow(a, direction); }       \
   inline float __uint2float_##suffix(unsigned a) { return kw::program::narrow(a, direction); }
+#define KW_DIRECTED(name, suffix, direction, expression)                            \
+  inline double name##_##suffix(double a, double b) {                               \
+    const auto f = [](double x, double y, double) -> double { return expression; }; \
+    return kw::program::directed(direction, f, a, b);                               \
+  }
+#define KW_DOUBLES(suffix, direction)                                                        \
+  KW_DIRECTED(__dadd, suffix, direction, x + y)                                              \
+  KW_DIRECTED(__dsub, suffix, direction, x - y)                                              \
+  KW_DIRECTED(__dmul, suffix, direction, x *y)                                               \
+  KW_DIRECTED(__ddiv, suffix, direction, x / y)                                              \
+  inline double __drcp_##suffix(double a) { return __ddiv_##suffix(1, a); }                  \
+  inline double __dsqrt_##suffix(double a) {                                                 \
+    const auto f = [](double x, double, double) -> double { return std::sqrt(x); };          \
+    return kw::program::directed(direction, f, a);                                           \
+  }                                                                                          \
+  inline double __fma_##suffix(double a, double b, double c) {                               \
+    const auto f = [](double x, double y, double z) -> double { return std::fma(x, y, z); }; \
+    return kw::program::directed(direction, f, a, b, c);                                     \
+  }
+KW_DOUBLES(rz, 0)
+KW_DOUBLES(ru, 1)
+KW_DOUBLES(rd, -1)
+#undef KW_DOUBLES
+#undef KW_DIRECTED
 KW_ROUNDED(rz, 0)
 KW_ROUNDED(ru, 1)
 KW_ROUNDED(rd, -1)
