@@ -62,6 +62,14 @@ def body(code):
         "for (int i = 0; i < halves(n); ++i) __syncthreads();",
         "for (int i = 0; i < ceilf(log2f(n)); ++i) __syncthreads();",
         "int m = sqrt(n); while (m > 0) { __syncthreads(); m -= 1 + __clz(n) * floor(pow(2, n)); }",
+        "__syncthreads();\n#ifdef A\n x[0] = 1;\n#elif n\n __threadfence();\n#endif\n",
+        'asm volatile("bar.sync 0;" ::: "memory"); if (n) asm("barrier.sync 0;");',
+        "int i = threadIdx.x; while (i < n) { atomicAdd(&s[x[i]], 1); i += 64; } __syncthreads();",
+        "__syncthreads(); int o = 1, a; do { a = o; o = atomicCAS(x, a, a * n); } while (a != o);",
+        "int i; for (i = 0; i < n; ++i) __syncthreads(); if (x[1]) for (i = n; i; --i) x[i] = 1;",
+        "bool b = Same<int, float>::value; __syncthreads(); x[0] = b;",
+        "namespace cg = cooperative_groups; auto g = cg::this_thread_block();"
+        "for (int i = g.size(); i; i /= 2) { cg::sync(g); x[g.thread_rank()] = i; }",
         "float r = sqrtf(v.x); switch (n) { case 1: r = 2; break; } __syncthreads(); x[0] = r;",
     ],
 )
@@ -102,9 +110,19 @@ def test_what_gets_loops(code):
         ("while (atomicCAS(x, 0, 1)) {} __syncthreads();", "it uses atomicCAS"),
         ("int &r = s[n]; __syncthreads(); r = 1;", "the reference r"),
         ("auto f = [&] { return n; }; __syncthreads(); f();", "it has a lambda"),
-        ("__syncthreads();\n#ifdef A\n x[0] = 1;\n#endif\n", "directives"),
+        ("__syncthreads();\n#define A 1\n x[0] = A;\n", "directives"),
+        (
+            "__threadfence();\n#if A\n volatile int y;\n#endif\n __syncthreads();",
+            "it uses __threadfence",
+        ),
         ("__threadfence(); __syncthreads();", "it uses __threadfence"),
-        ('asm volatile("bar.sync 0;"); __syncthreads();', "the instruction bar.sync"),
+        ('asm volatile("bar.sync 1;"); __syncthreads();', "the instruction bar.sync"),
+        ("int m = n; while (m) { m = atomicAdd(x, 0); } __syncthreads();", "repeats an atomic"),
+        (
+            "int m = n; while (m) { atomicAdd(x, 1); m = x[1]; } __syncthreads();",
+            "repeats an atomic",
+        ),
+        ("int i = 0; while (i < 9) { first(atomicAdd(x, 1), &i); } __syncthreads();", "repeats an"),
         ('asm("ld.volatile.b32 %0, [%1];" : "=r"(n) : "l"(x)); __syncthreads();', "ld.volatile"),
         ('asm("L: bra L;"); __syncthreads();', "the instruction L:"),
         ('while (n) asm("ld.b32 %0, [%1];" : "=r"(n) : "l"(x)); __syncthreads();', "may wait"),
@@ -132,8 +150,28 @@ def test_functions_are_followed():
         "a": "deep uses __shfl_sync",
         "b": None,
         "c": None,
-        "d": "early returns early",
+        "d": None,
         "e": "an operation of a warp in a part of an expression",
+    }
+
+
+def test_functions_of_one_name():
+    text = """
+    __device__ int sum(int x) { return __shfl_sync(~0u, x, 0); }
+    __device__ float sum(float x) { return __shfl_sync(~0u, x, 1); }
+    __device__ int sum(int x, int y) { return __shfl_sync(~0u, x, y); }
+    int sum(double x) { return 1; }
+    template <typename T> __device__ T all(T x) { __shared__ T s[32]; __syncthreads(); return x; }
+    __global__ void a(int *x, float y, const int n) { x[0] = sum(n) + sum(y) + sum(x[1], 2); }
+    __global__ void b(int *x) { __syncthreads(); x[0] = sum(x[1]); }
+    __global__ void c(int *x) { x[0] = all<int>(1) + all<float>(2) + all<int>(3); }
+    __global__ void d(int *x) { x[0] = all(1) + all(2); }
+    """
+    assert why(text) == {
+        "a": None,
+        "b": "it calls sum, which is defined several times, or in a class",
+        "c": None,
+        "d": "all is called twice and has shared variables of a template",
     }
 
 

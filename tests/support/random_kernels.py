@@ -24,6 +24,40 @@ __device__ int field(int x) {
 __device__ void tripled(int &x, int y) {
   asm volatile("{ .reg .s32 u; add.s32 u, %0, %1; mad.lo.s32 %0, u, 3, %1; }" : "+r"(x) : "r"(y));
 }
+#define FAST 1
+__device__ int folded(int x) {
+  if (blockIdx.x % 2) return x * 3;
+  x += __shfl_down_sync(~0u, x, 8);
+  if (x == 12345) return 7;
+  return x;
+}
+__device__ unsigned folded(unsigned x) { return __shfl_xor_sync(~0u, x, 2) + 5; }
+__device__ int folded(int x, int y) { return __shfl_sync(~0u, x + y, 3); }
+template <typename T> __device__ T block_sum(T x, int t, int n) {
+  __shared__ T part[512];
+#ifdef SLOW
+  part[t] = 0;
+#elif FAST
+  part[t] = x;
+#endif
+  __syncthreads();
+  x = part[n - 1 - t];
+  for (int i = 0; i < 4; ++i) x += part[(t + i) % n];
+  __syncthreads();
+  return x;
+}
+__device__ void exchange(int &x, int &y, int lane) {
+  x = __shfl_xor_sync(~0u, x, lane);
+  y = max(x, y);
+}
+__device__ int raised(int *at, int x) {
+  int old = *at, assumed;
+  do {
+    assumed = old;
+    old = atomicCAS(at, assumed, max(assumed, x));
+  } while (assumed != old);
+  return 0;
+}
 #define AT(p) (unsigned)__cvta_generic_to_shared(p)
 #define COPY(to, from) \\
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(AT(to)), "l"(from) : "memory")
@@ -86,12 +120,13 @@ class _Kernel:
                 f"  __shared__ int s[{n}];",
                 f"  constexpr int N = {n};",
                 f"  {rng.choice(['int', 'const int'])} t = {index};",
-                "  int a = t, b = in[t], q = n;",
+                "  int a = t, b = in[t], q = n, i;",
+                "  unsigned c = t * 3;",
                 f"  int w[4] = {{1, 2, {rng.randint(0, 9)}}};",
                 "  s[t] = 0;",
                 "  __syncthreads();",
                 *self.statements(rng.randint(6, 12), "  ", 0),
-                "  for (int i = 0; i < 4; ++i) a = a * 31 + w[i];",
+                "  for (i = 0; i < 4; ++i) a = a * 31 + w[i];",
                 "  out[blockIdx.x * N + t] = a * 7 + b + q;",
                 "}",
             ]
@@ -123,7 +158,7 @@ class _Kernel:
 
     def statements(self, number: int, indent: str, depth: int) -> list[str]:
         kinds = [self.declares, self.assigns, self.chooses, self.repeats, self.meets, self.meets]
-        kinds += [self.fills, self.steps, self.points]
+        kinds += [self.fills, self.steps, self.points, self.calls]
         kinds += [self.shuffles, self.warps] if self.warp else []
         kinds += [self.instructions, self.copies]
         kinds += [self.matrices] if self.warp and self.flat and self.whole else []
@@ -132,7 +167,8 @@ class _Kernel:
         own, same = list(self.own), list(self.same)
         made: list[str] = []
         for _ in range(number):
-            made += [indent + line for line in self.rng.choice(kinds)(depth)]
+            lines = self.rng.choice(kinds)(depth)
+            made += [line if line[0] == "#" else indent + line for line in lines]
         self.own, self.same = own, same
         return made
 
@@ -161,6 +197,28 @@ class _Kernel:
         x = self.value()
         return [f"for (int i = 0; i < 4; ++i) {{ w[i] = {x}; if (i == b % 3) continue; ++w[i]; }}"]
 
+    def calls(self, _: int) -> list[str]:
+        """Functions with barriers of their own, and conditions of the preprocessor."""
+        target, value = self.rng.choice(["a", "b"]), self.value()
+        o = self.fresh("o")
+        whole = [f"{target} ^= block_sum<int>({value}, t, N);"] if self.whole else []
+        forms = [
+            ["#if FAST", *self.meets(0), "#else", f"{target} = 0;", "#endif"],
+            ["#ifdef SLOW", f"{target} = 0;", "#endif", *self.meets(0)],
+            ["__syncthreads();", f"for (i = 0; i < 3; i += 1) {target} += s[(t + i) % N];"],
+            ['asm volatile("bar.sync 0;" ::: "memory");', f"s[t] = {value};",
+             'asm volatile("barrier.sync 0;");', f"{target} += s[{self.index()}];"],
+            ["__syncthreads();", f"int {o} = t % 3;",
+             f"while ({o} < 4) {{",
+             f"  atomicAdd(&s[{o}], {value}); ++{o};",
+             "}",
+             "__syncthreads();", f"{target} ^= s[3];"],
+            ["__syncthreads();", f"raised(&s[t % 5], {value});", "__syncthreads();",
+             f"{target} ^= s[t % 5];"],
+            whole, whole,
+        ]  # fmt: skip
+        return self.rng.choice(forms)
+
     def meets(self, _: int) -> list[str]:
         value, target = self.value(), self.rng.choice(["a", "b"])
         read = f"{target} += s[{self.index()}];"
@@ -178,8 +236,13 @@ class _Kernel:
             f"int(__reduce_max_sync(~0u, {value}))",
             f"warp_sum({value})",
             f"warp_sum({value} - __shfl_xor_sync(~0u, {target}, 1))",
+            "folded(a)",
+            f"folded(a, {self.common()})",
+            "int(folded(c))",
         ]
         mark = self.rng.choice(["+=", "=", "^="])
+        if self.rng.random() < 0.1:
+            return [f"exchange(w[{self.rng.randint(0, 3)}], {target}, {n});"]
         return [f"{target} {mark} {self.rng.choice(forms)};"]
 
     def warps(self, depth: int) -> list[str]:
@@ -210,6 +273,8 @@ class _Kernel:
         return [*begin, *self.instructions(0), wait, "__syncthreads();", "b ^= s[(t + 1) % N];"]
 
     def matrices(self, _: int) -> list[str]:
+        if not self.whole:
+            return self.meets(0)
         c, target = self.fresh("c"), self.rng.choice(["a", "b"])
         load = ["__syncthreads();", f"{target} ^= rows(s);", "__syncthreads();"]
         product = [f"int {c}[4] = {{1, t, 3, {self.common()}}};", f"MMA({c}, a, b);"]

@@ -27,6 +27,7 @@ DROPPED = ("-std=c++17", "-fno-exceptions")
 LOOPED = ("fast",)
 #: Kinds of build for the checks, in which each index of an array of known size is checked too.
 CHECKED = ("watched",)
+_MOST_REFUSED = 8  # kernels whose loops a compiler refuses, before all go without
 #: Names and syntax that need C++20.
 _NEWER = re.compile(
     r"^[ \t]*#[ \t]*include[ \t]*<(?:barrier|bit|compare|concepts|coroutine|format|latch|numbers"
@@ -164,22 +165,29 @@ def _compiled(folder: Path, source: Path, kind: str, options: Options, whole: bo
         end += "KW_SHARES\n"
     include = ["-include", str(prelude(kind)), f"-I{folder}", *_folders(source, options)]
     flags = _flags(kind, files, options)
-    made: dict[str, str] = {}
-    done = None
-    # a compiler that refuses the loops gets the kernels as they are
-    for loops in (True, False) if kind in LOOPED else (False,):
-        before = made
-        made = sources.made(files, source, options, loops=loops, unset=kind in CHECKED)
-        if made == before:
-            break
+    loops, without = kind in LOOPED, frozenset[str]()
+
+    def written() -> dict[str, str]:
+        unset = kind in CHECKED
+        return sources.made(files, source, options, loops=loops, without=without, unset=unset)
+
+    def compiled(made: dict[str, str]) -> subprocess.CompletedProcess[str]:
         for name, text in made.items():
             (folder / name).write_bytes(_bytes(text))
         unit.write_text(f'{options.text()}#include "{next(iter(made))}"\n{end}')
         later = any(asm.LATER in text or "<cuda/ptx>" in text for text in made.values())
-        done = _object(unit, flags, include, object_, preprocessed=later)
-        if not done.returncode:
-            break
-    assert done
+        return _object(unit, flags, include, object_, preprocessed=later)
+
+    made = written()
+    done = compiled(made)
+    while done.returncode and loops:
+        # a compiler that refuses the loops gets those kernels as they are, or else all
+        before, refused = made, errors.functions(done.stderr) - without
+        without |= refused
+        loops = bool(refused) and len(without) <= _MOST_REFUSED and written() != before
+        made = written()
+        if made != before:
+            done = compiled(made)
     if done.returncode:
         raise CompileError(errors.explain(done.stderr, source, dict(sources.names(files))))
     return object_

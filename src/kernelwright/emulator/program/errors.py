@@ -15,6 +15,15 @@ def missing_names(log: str) -> set[str]:
     return {re.split(r"\W+", name.strip())[-1] for name in found}
 
 
+def functions(log: str) -> set[str]:
+    """The names of the functions in which the compiler has found errors."""
+    quotes = "\u2018\u2019'`"
+    form = (
+        rf"In (?:function|instantiation of) [{quotes}](?:[^{quotes}(]*?[\s*&])?(\w+)(?:<[^(]*>)?\("
+    )
+    return set(re.findall(form, log))
+
+
 def explain(log: str, source: Path, names: dict[Path, str]) -> str:
     """The construct that is not supported and its line, followed by the compiler's message."""
     for path, name in names.items():

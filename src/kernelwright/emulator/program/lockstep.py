@@ -313,8 +313,8 @@ def _declaration_around(all_: list[Token], i: int) -> bool:
             break
         i = (i if before is None else before) - 1
     i += 1
-    while all_[i].text == "#" and all_[i + 1].text == "line":  # behind the loops of a kernel
-        i += 3
+    while all_[i].text == "#" and all_[i + 1].text in ("line", "endif"):  # behind loops
+        i += 3 if all_[i + 1].text == "line" else 2
     if all_[i].kind != "name":
         return False
     k = i + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from kernelwright.support.errors import UsageError
@@ -186,12 +186,14 @@ def made(
     options: Options = NONE,
     *,
     loops: bool = False,
+    without: Collection[str] = (),
     unset: bool = False,
 ) -> dict[str, str]:
     """{name: text} of the rewritten files; each has a #line directive that names its original.
 
     Args:
         loops: whether kernels get loops over the threads of a block, where that is equivalent.
+        without: kernels that do not get them.
         unset: whether variables without a value are marked for the checks.
     """
     texts = (*files.values(), options.text())
@@ -225,7 +227,9 @@ def made(
             return f'{found[1]}"{name}"'
 
         whole = _spaced(_INCLUDE.sub(included, text))
-        whole = looped(whole, facts) if facts else marked(whole) if unset else whole
+        whole = (
+            looped(whole, facts, without=without) if facts else marked(whole) if unset else whole
+        )
         done[called[path]] = f'{first}#line 1 "{path}"\n' + rewritten(
             whole, kernels, attributes, volatile if words else None, macros
         )

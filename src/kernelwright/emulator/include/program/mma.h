@@ -52,8 +52,10 @@ template <typename Use, int m, int n, int k, typename T, typename Layout = void>
   element_type x[num_elements];
 };
 
-// The elements of a lane: numbers lane, lane + 32, ... in pairs along a row.
-inline int element(int i, int lane) { return (i / 2 * 32 + lane) * 2 + i % 2; }
+// The elements of a lane: numbers lane, lane + 32, ... in pairs along a row; one of doubles alone.
+template <int COUNT> constexpr int element(int i, int lane) {
+  return COUNT == 1 ? lane : (i / 2 * 32 + lane) * 2 + i % 2;
+}
 
 template <typename F, typename T>
 __forceinline__ void load_matrix_sync(F &f, const T *from, unsigned stride, bool columns) {
@@ -62,7 +64,7 @@ __forceinline__ void load_matrix_sync(F &f, const T *from, unsigned stride, bool
   kw_reads(from, 16, true);  // lines of a matrix begin at multiples of 16 bytes
 #endif
   for (int i = 0; i < F::num_elements; ++i) {
-    const int e = element(i, kw::emulator::lane()), r = e / F::cols, c = e % F::cols;
+    const int e = element<F::num_elements>(i, kw::emulator::lane()), r = e / F::cols, c = e % F::cols;
     f.x[i] = columns ? from[r + size_t(c) * stride] : from[size_t(r) * stride + c];
   }
   __syncwarp();
@@ -82,7 +84,7 @@ __forceinline__ void store_matrix_sync(T *to, const fragment<accumulator, m, n, 
                                        unsigned stride, layout_t layout) {
   __syncwarp();
   for (int i = 0; i < f.num_elements; ++i) {
-    const int e = element(i, kw::emulator::lane()), r = e / n, c = e % n;
+    const int e = element<f.num_elements>(i, kw::emulator::lane()), r = e / n, c = e % n;
     to[layout == mem_col_major ? r + size_t(c) * stride : size_t(r) * stride + c] = f.x[i];
   }
   __syncwarp();

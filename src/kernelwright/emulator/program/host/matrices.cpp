@@ -6,6 +6,7 @@
 #include "matrices.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace kw::ptx {
 namespace {
@@ -22,6 +23,10 @@ int place(int k) { return k % 4 / 2 * 16 + k / 4 * 2 + k % 2; }
 
 float truncated(double x) {
   float nearest = static_cast<float>(x);
+  if (std::fabs(x) < 0x1p127 && std::fabs(x) >= 0x1p-126) {  // a step to 0, as an integer
+    const bool over = std::fabs(double(nearest)) > std::fabs(x);
+    return from_bits<float>(to_bits(nearest) - over);
+  }
   if (std::isinf(nearest)) return nearest;
   if (std::fabs(x) >= 0x1p128) return std::copysign(INFINITY, nearest);
   if (std::fabs(double(nearest)) > std::fabs(x)) nearest = std::nextafterf(nearest, 0);
@@ -32,12 +37,6 @@ constexpr int kNothing = -10000;
 
 // The exponent of a number that is not 0.
 int exponent_of(double x) { return static_cast<int>(to_bits(x) >> 52 & 0x7ff) - 1023; }
-// The same as stored: denormals have that of the smallest normal number.
-int exponent_of(double x, Type t) {
-  const bool half = t.kind == '4' || t.kind == '5' || (t.kind == 'f' && t.bits == 16);
-  const int least = half ? -14 : -126;  // 8-bit numbers are multiplied as halves
-  return std::max(exponent_of(x), least);
-}
 double power(int exponent) { return from_bits<double>(u64(exponent + 1023) << 52); }
 
 double value_of(Type t, u64 bits) {
@@ -50,13 +49,43 @@ double value_of(Type t, u64 bits) {
 struct Factors {
   double value[64];
   int exponent[64];
-  bool finite = true;
-  void set(int at, double x, Type t) {
-    value[at] = x;
-    exponent[at] = x == 0 ? 2 * kNothing : exponent_of(x, t);
-    finite &= std::isfinite(x);
-  }
+  bool finite;
 };
+
+// Halves and bfloats as floats.
+const float *table(Type t) {
+  const auto made = [](Type type) {
+    std::vector<float> all(1 << 16);
+    for (u64 i = 0; i < all.size(); ++i) all[i] = static_cast<float>(number(type, i));
+    return all;
+  };
+  static const std::vector<float> halves = made({'f', 16, false}), bfloats = made({'h', 16, false});
+  return (t.kind == 'h' ? bfloats : halves).data();
+}
+
+// Takes n numbers of a row or a column, whose bits are `stride` elements apart.
+template <typename Bits>
+void take(Factors &f, Type t, const Bits *bits, int n, int stride) {
+  if (t.bits == 16) {
+    const float *const known = table(t);
+    for (int i = 0; i < n; ++i) f.value[i] = known[bits[i * stride] & 0xffff];
+  } else if (t.bits == 8) {
+    for (int i = 0; i < n; ++i) f.value[place(i)] = value_of(t, bits[i * stride]);
+  } else {
+    for (int i = 0; i < n; ++i) f.value[i] = value_of(t, bits[i * stride]);
+  }
+  const bool half = t.kind == '4' || t.kind == '5' || (t.kind == 'f' && t.bits == 16);
+  const int least = half ? -14 : -126;  // 8-bit numbers are multiplied as halves
+  bool finite = true;
+  for (int i = 0; i < n; ++i) {
+    const u64 own = to_bits(f.value[i]) & ~(u64(1) << 63);
+    const int stored = static_cast<int>(own >> 52) - 1023;
+    // as stored: denormals have the exponent of the smallest normal number
+    f.exponent[i] = own == 0 ? 2 * kNothing : stored < least ? least : stored;
+    finite &= stored < 1024;
+  }
+  f.finite = finite;
+}
 
 // NaN has one form.
 u64 bits_of_result(Type d, double x) {
@@ -78,7 +107,7 @@ template <int N> u64 dot(const Factors &x, const Factors &y, int at, double c, T
     for (int i = 0; i < N; ++i) special |= !std::isfinite(a[i] * b[i]);
     if (special) return plain(a, b, N, c, d);
   }
-  int largest = c != 0 ? exponent_of(c, kFloat) : kNothing;
+  int largest = c != 0 ? std::max(exponent_of(c), -126) : kNothing;
   for (int i = 0; i < N; ++i) {
     const int own = x.exponent[at + i] + y.exponent[at + i];
     largest = own > largest ? own : largest;
@@ -89,7 +118,8 @@ template <int N> u64 dot(const Factors &x, const Factors &y, int at, double c, T
   const double scale = power(-grid);
   std::int64_t sum = static_cast<int>(c * scale);
   for (int i = 0; i < N; ++i) sum += static_cast<int>(a[i] * b[i] * scale);
-  return bits_of_number(d, truncated(static_cast<double>(sum) * power(grid)));
+  const float made = truncated(static_cast<double>(sum) * power(grid));
+  return d.kind == 'f' && d.bits == 32 ? to_bits(made) : bits_of_number(d, made);
 }
 
 u64 dot(const Factors &x, const Factors &y, int at, int n, double c, Type d) {
@@ -98,41 +128,64 @@ u64 dot(const Factors &x, const Factors &y, int at, int n, double c, Type d) {
                   : dot<4>(x, y, at, c, d);
 }
 
-}  // namespace
+// Of floats, which most sums are, without a call.
+bool plain_float(Type t) { return t.kind == 'f' && t.bits == 32; }
+double sum_of(Type t, u64 bits) {
+  return plain_float(t) ? from_bits<float>(static_cast<unsigned>(bits)) : number(t, bits);
+}
 
-void multiply(Tile &t, Type a, Type b, Type c, Type d, bool saturate) {
-  if (!a.floating() && a.kind != '4' && a.kind != '5') {
+// One element of a product.
+u64 element(const Factors &x, const Factors &y, int n, u64 bits, Type a, Type c, Type d) {
+  const bool small = a.bits == 8;
+  const int step = std::min(group(a), n);
+  const double before = sum_of(c, bits);
+  double sum = small ? 0 : before;
+  for (int k = 0; k < n; k += step) {
+    const Type own = small || k + step < n ? kFloat : d;
+    bits = dot(x, y, k, step, sum, own);
+    if (k + step < n || small) sum = sum_of(own, bits);
+  }
+  return small ? bits_of_result(d, static_cast<float>(sum + before)) : bits;
+}
+
+template <typename Bits>
+void multiply(int m, int n, int k, const Bits *a, int a_stride, const Bits *b, int b_stride,
+              Bits *c, Type a_type, Type b_type, Type c_type, Type d_type, bool saturate) {
+  if (!a_type.floating() && a_type.kind != '4' && a_type.kind != '5') {
     const auto integer = [](Type type, u64 bits) {
       return type.kind == 's' ? extended(bits, type.bits) : static_cast<std::int64_t>(bits);
     };
-    for (int r = 0; r < 16; ++r)
-      for (int q = 0; q < 8; ++q) {
-        std::int64_t sum = extended(t.c[r][q], 32);
-        for (int k = 0; k < t.k; ++k) sum += integer(a, t.a[r][k]) * integer(b, t.b[k][q]);
+    for (int r = 0; r < m; ++r)
+      for (int q = 0; q < n; ++q) {
+        Bits &own = c[r * n + q];
+        std::int64_t sum = extended(own, 32);
+        for (int i = 0; i < k; ++i)
+          sum += integer(a_type, a[r * a_stride + i]) * integer(b_type, b[i * b_stride + q]);
         if (saturate) sum = std::clamp<std::int64_t>(sum, INT32_MIN, INT32_MAX);
-        t.c[r][q] = masked(sum, 32);
+        own = static_cast<Bits>(masked(sum, 32));
       }
     return;
   }
-  const bool small = a.bits == 8;
-  Factors x[16], y[8];
-  for (int k = 0; k < t.k; ++k) {
-    const int at = small ? place(k) : k;
-    for (int r = 0; r < 16; ++r) x[r].set(at, value_of(a, t.a[r][k]), a);
-    for (int q = 0; q < 8; ++q) y[q].set(at, value_of(b, t.b[k][q]), a);
-  }
-  const int step = std::min(group(a), t.k);
-  for (int r = 0; r < 16; ++r)
-    for (int q = 0; q < 8; ++q) {
-      const double before = number(c, t.c[r][q]);
-      double sum = small ? 0 : before;
-      for (int k = 0; k < t.k; k += step) {
-        const Type own = small || k + step < t.k ? kFloat : d;
-        t.c[r][q] = dot(x[r], y[q], k, step, sum, own);
-        sum = number(own, t.c[r][q]);
-      }
-      if (small) t.c[r][q] = bits_of_result(d, static_cast<float>(sum + before));
+  Factors y[32];
+  for (int q = 0; q < n; ++q) take(y[q], b_type, b + q, k, b_stride);
+  for (int r = 0; r < m; ++r) {
+    Factors x;
+    take(x, a_type, a + r * a_stride, k, 1);
+    for (int q = 0; q < n; ++q) {
+      Bits &own = c[r * n + q];
+      own = static_cast<Bits>(element(x, y[q], k, own, a_type, c_type, d_type));
     }
+  }
+}
+
+}  // namespace
+
+void multiply(Tile &t, Type a, Type b, Type c, Type d, bool saturate) {
+  multiply(16, 8, t.k, t.a[0], 64, t.b[0], 8, t.c[0], a, b, c, d, saturate);
+}
+void multiply(int m, int n, int k, const unsigned *a, const unsigned *b, unsigned *c, Type a_type,
+              Type b_type, Type c_type, Type d_type) {
+  multiply(m, n, k, a, k, b, n, c, a_type, b_type, c_type, d_type, false);
 }
 
 }  // namespace kw::ptx

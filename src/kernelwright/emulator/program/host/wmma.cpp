@@ -1,5 +1,5 @@
 // nvcuda::wmma: products of 16 x 8 x k tiles, rounded as by mma.sync.
-#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "matrices.h"
@@ -12,9 +12,7 @@
 namespace kw::program {
 namespace {
 
-using ptx::Tile;
 using ptx::Type;
-using ptx::u64;
 
 Type type_of(char letter, bool accumulator) {
   switch (letter) {
@@ -33,54 +31,69 @@ Type type_of(char letter, bool accumulator) {
   }
 }
 
-u64 element_of(void *const *data, const void *Wmma::*which, int number, unsigned bytes) {
-  const int lane = number / 2 % 32, i = number / 64 * 2 + number % 2;
-  const auto &its = *static_cast<const Wmma *>(data[lane]);
-  u64 bits = 0;
-  std::memcpy(&bits, static_cast<const char *>(its.*which) + i * bytes, bytes);
-  return bits;
+// Calls visit(number, its place in a lane) for each pair of elements.
+template <typename Visit>
+void each_pair(void *const *data, const void *Wmma::*which, int count, unsigned bytes, Visit visit) {
+  for (int number = 0; number < count; number += 64)
+    for (int lane = 0; lane < 32; ++lane) {
+      const auto *its = static_cast<const char *>(static_cast<const Wmma *>(data[lane])->*which);
+      visit(number + lane * 2, its + number / 32 * bytes);
+    }
 }
+template <typename E, typename To>
+void gather(void *const *data, const void *Wmma::*which, int count, To *to) {
+  if (count == 32) {  // one of each lane
+    for (int lane = 0; lane < 32; ++lane)
+      to[lane] = *static_cast<const E *>(static_cast<const Wmma *>(data[lane])->*which);
+    return;
+  }
+  each_pair(data, which, count, sizeof(E), [to](int number, const char *from) {
+    E own[2];
+    std::memcpy(own, from, sizeof own);
+    to[number] = own[0], to[number + 1] = own[1];
+  });
+}
+void gather(void *const *data, const void *Wmma::*which, int count, Type t, unsigned *to) {
+  t.bits == 8    ? gather<unsigned char>(data, which, count, to)
+  : t.bits == 16 ? gather<unsigned short>(data, which, count, to)
+                 : gather<unsigned>(data, which, count, to);
+}
+template <typename E, typename From>
+void scatter(void *const *data, int count, const From *from) {
+  for (int number = 0; number < count; number += 64)
+    for (int lane = 0; lane < 32; ++lane) {
+      const From *const own = from + number + lane * 2;
+      const E pair[2] = {static_cast<E>(own[0]), static_cast<E>(own[1])};
+      void *const its = static_cast<const Wmma *>(data[lane])->d;
+      std::memcpy(static_cast<char *>(its) + number / 32 * sizeof(E), pair, sizeof pair);
+    }
+}
+
+constexpr int kMost = 32 * 32;  // elements of a matrix
 
 void act(void *const *data) {
   const Wmma &w = *static_cast<const Wmma *>(data[0]);
-  const Type a = type_of(w.a_type, false), b = type_of(w.b_type, false);
-  const Type c = type_of(w.c_type, true), d = type_of(w.d_type, true);
-  std::vector<u64> made(w.m * w.n);
-  const auto at = [&](const void *Wmma::*which, Type t, int number) {
-    return element_of(data, which, number, t.bits / 8);
-  };
   if (w.a_type == 'd') {
+    double a[kMost], b[kMost], c[kMost];
+    gather<double>(data, &Wmma::a, w.m * w.k, a);
+    gather<double>(data, &Wmma::b, w.k * w.n, b);
+    gather<double>(data, &Wmma::c, w.m * w.n, c);
     for (int r = 0; r < w.m; ++r)
-      for (int q = 0; q < w.n; ++q) {
-        double sum = ptx::from_bits<double>(at(&Wmma::c, c, r * w.n + q));
+      for (int q = 0; q < w.n; ++q)
         for (int k = 0; k < w.k; ++k)
-          sum = std::fma(ptx::from_bits<double>(at(&Wmma::a, a, r * w.k + k)),
-                         ptx::from_bits<double>(at(&Wmma::b, b, k * w.n + q)), sum);
-        made[r * w.n + q] = ptx::to_bits(sum);
-      }
-  } else {
-    static thread_local Tile tile;
-    tile.k = w.k;
-    for (int r0 = 0; r0 < w.m; r0 += 16)
-      for (int q0 = 0; q0 < w.n; q0 += 8) {
-        std::memset(tile.a, 0, sizeof tile.a);
-        const int rows = std::min(16, w.m - r0);
-        for (int r = 0; r < rows; ++r)
-          for (int k = 0; k < w.k; ++k) tile.a[r][k] = at(&Wmma::a, a, (r0 + r) * w.k + k);
-        for (int k = 0; k < w.k; ++k)
-          for (int q = 0; q < 8; ++q) tile.b[k][q] = at(&Wmma::b, b, k * w.n + q0 + q);
-        for (int r = 0; r < rows; ++r)
-          for (int q = 0; q < 8; ++q) tile.c[r][q] = at(&Wmma::c, c, (r0 + r) * w.n + q0 + q);
-        ptx::multiply(tile, a, b, c, d, false);
-        for (int r = 0; r < rows; ++r)
-          for (int q = 0; q < 8; ++q) made[(r0 + r) * w.n + q0 + q] = tile.c[r][q];
-      }
+          c[r * w.n + q] = std::fma(a[r * w.k + k], b[k * w.n + q], c[r * w.n + q]);
+    scatter<double>(data, w.m * w.n, c);
+    return;
   }
-  for (int number = 0; number < w.m * w.n; ++number) {
-    const int lane = number / 2 % 32, i = number / 64 * 2 + number % 2;
-    const auto &its = *static_cast<const Wmma *>(data[lane]);
-    std::memcpy(static_cast<char *>(its.d) + i * d.bits / 8, &made[number], d.bits / 8);
-  }
+  const Type a_type = type_of(w.a_type, false), b_type = type_of(w.b_type, false);
+  const Type c_type = type_of(w.c_type, true), d_type = type_of(w.d_type, true);
+  unsigned a[kMost], b[kMost], c[kMost];
+  gather(data, &Wmma::a, w.m * w.k, a_type, a);
+  gather(data, &Wmma::b, w.k * w.n, b_type, b);
+  gather(data, &Wmma::c, w.m * w.n, c_type, c);
+  ptx::multiply(w.m, w.n, w.k, a, b, c, a_type, b_type, c_type, d_type);
+  d_type.bits == 16 ? scatter<unsigned short>(data, w.m * w.n, c)
+                    : scatter<unsigned>(data, w.m * w.n, c);
 }
 
 }  // namespace

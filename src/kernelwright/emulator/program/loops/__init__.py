@@ -8,6 +8,7 @@ for each other or exchange values.
     facts.py        what the program's files say about names
     definitions.py  the functions that they define
     meetings.py     makes each warp-wide operation a statement of its own
+    conditions.py   conditions of the preprocessor
     functions.py    inlines device functions that contain meetings
     code.py         what prevents loops in a kernel
     names.py        the variables of a kernel
@@ -21,10 +22,10 @@ fibers.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from ..tokens import Token, closing, opening, split
+from .conditions import Choice, chosen, ways
 from .definitions import code_of, lines
 from .facts import MEETS, Facts
 from .meetings import Meetings, divergent
@@ -38,37 +39,49 @@ __all__ = ["Facts", "looped"]
 _PASSES = 12  # of conditions in conditions
 
 
-def looped(text: str, facts: Facts, why: dict[str, str | None] | None = None) -> str:
+def looped(
+    text: str,
+    facts: Facts,
+    why: dict[str, str | None] | None = None,
+    without: Collection[str] = (),
+) -> str:
     """A file of a program, with loops in those of its kernels that allow them.
 
     Args:
+        without: kernels that are left unchanged.
         why: receives, for each kernel with meetings, the reason why it is left unchanged, or None.
     """
     if "__global__" not in text or not facts.meets:
         return text
     text = _simpler(text)
-    all_, directives = code_of(text)
+    all_, _ = code_of(text)
     line_of, said = lines(text), text.split("\n")
     made: list[str] = []
     at = 0
     for kernel in _kernels(all_):
-        if not _meets(all_[kernel.body : kernel.end], facts):
+        if kernel.name in without or not _meets(all_[kernel.body : kernel.end], facts):
             continue
         start, end = all_[kernel.body].start, all_[kernel.end].end
-        reason = None
-        try:
-            inside = [text[a:b] for a, b in directives if start < a < end]
-            if any(not re.match(r"[ \t]*#[ \t]*pragma\b", d) for d in inside):
-                raise Refused("directives of the preprocessor in it")
-            body = f"/*@{line_of(start)}*/{text[start:end]}"
-            loops = _loops(kernel, body, facts, said)
-            made += [text[at : start + 1], loops]
+        line, body = line_of(start), text[start:end]
+
+        def write(choice: Choice, kernel: _Found = kernel, line: int = line, body: str = body):
+            return _loops(kernel, f"/*@{line}*/{chosen(body, choice)}", facts, said, choice)
+
+        found, reason = ways(write, facts.macros)
+        if found:
+            made += [text[at : start + 1], _written(found, line)]
             at = start + 1
-        except Refused as e:
-            reason = str(e)
         if why is not None:
             why[kernel.name] = reason
     return "".join([*made, text[at:]])
+
+
+def _written(found: list[tuple[str, str]], line: int) -> str:
+    """Loops, each under its condition of the preprocessor."""
+    if found == [("", found[0][1])]:
+        return found[0][1]
+    parts = [f"#{'elif' if i else 'if'} {c}\n{loops}" for i, (c, loops) in enumerate(found)]
+    return "\n" + "".join(parts) + f"#endif\n#line {line}\n"
 
 
 def _meets(body: list[Token], facts: Facts) -> bool:
@@ -77,17 +90,18 @@ def _meets(body: list[Token], facts: Facts) -> bool:
     return any(MEETS.fullmatch(t.text) for t in (*facts.meaning(body), *reached))
 
 
-def _loops(kernel: _Found, text: str, facts: Facts, said: list[str]) -> str:
+def _loops(kernel: _Found, text: str, facts: Facts, said: list[str], choice: Choice) -> str:
     """The loops of a kernel whose body is a text.
 
     Raises:
+        Open: a condition of the preprocessor in a function that is not decided.
         Refused: it cannot be shown that they are equivalent.
     """
     reached = (t for all_ in facts.reached(code_of(text)[0]).values() for t in all_)
     for t in (*kernel.head, *facts.meaning(code_of(text)[0]), *reached):
         if t.text in facts.volatile_types:
             raise Refused(f"{t.text} is volatile")
-    meetings = Meetings(facts, kernel.volatile, set(kernel.parameters), said)
+    meetings = Meetings(facts, kernel.volatile, kernel.head, said, choice)
     text = meetings.body(text)
     for _ in range(_PASSES):
         all_, _directives = code_of(text)
@@ -119,6 +133,8 @@ def _simpler(text: str) -> str:
                 type_ = " ".join(t.text for t in all_[slice(*d.type_)])
                 comma = all_[d.marks[0] - 1]
                 edits.append((comma.start, comma.end, f"; {type_} "))
+        for first, type_ in _loop_variables(all_, body):
+            edits.append((first, first, f"{type_} "))
         for node in _conditions_at_the_end(body):
             (a, b), (inside,) = node.head[0], node.parts
             said = text[all_[inside.first].start : all_[inside.last].end]
@@ -130,6 +146,34 @@ def _simpler(text: str) -> str:
         made += [text[at:start], other]
         at = end
     return "".join([*made, text[at:]])
+
+
+def _loop_variables(all_: list[Token], body: Node) -> Iterator[tuple[int, str]]:
+    """Where loops assign to a variable at their start which nothing outside of such loops uses, and
+    the type of the variable."""
+    declared = [(d, n) for n in body.walk() for d in n.declared]
+    for d, node in declared:
+        name = all_[d.name].text
+        plain = all(a == b for a, b in (d.marks, d.sizes, d.value)) and not node.fixed
+        if not plain or sum(all_[o.name].text == name for o, _ in declared) > 1:
+            continue
+        loops = [n for n in body.walk() if n.kind == "for" and _starts(all_, n) == name]
+        inside = [
+            sum(n.first < i < n.last for n in loops)
+            for i in range(node.last, body.last)
+            if all_[i].text == name and all_[i - 1].text not in (".", "->")
+        ]
+        if loops and set(inside) == {1}:
+            type_ = " ".join(t.text for t in all_[slice(*d.type_)])
+            yield from ((all_[n.parts[0].first].start, type_) for n in loops)
+
+
+def _starts(all_: list[Token], node: Node) -> str:
+    """The variable that a `for` assigns to at its start, and nothing else."""
+    start = node.parts[0]
+    its = all_[start.first : start.last]
+    single = len(its) > 2 and its[1].text == "=" and all(t.text not in ("=", ",") for t in its[2:])
+    return its[0].text if start.kind == "expression" and single else ""
 
 
 def _conditions_at_the_end(body: Node) -> Iterator[Node]:

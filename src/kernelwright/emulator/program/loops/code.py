@@ -6,10 +6,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..tokens import Token
-from .facts import Facts, atomic, called, is_mark, launches, together
+from .facts import (
+    PURE,
+    UNIFORM,
+    Facts,
+    atomic,
+    binary,
+    called,
+    changes,
+    is_mark,
+    launches,
+    retries,
+    together,
+    without_retries,
+)
 from .tree import Node, Refused
 
 INDEX = "threadIdx"
+#: Names of what differs between threads.
+INDICES = frozenset({INDEX, "KwThread"})
 #: Of cooperative groups: functions of two values.
 _OPERATIONS = ("plus", "less", "greater", "bit_and", "bit_or", "bit_xor")
 
@@ -58,16 +73,17 @@ class Code:
             if is_mark(t, "[") and (i == 0 or left[i - 1].text in ("=", "(", ",", "return", "{")):
                 raise Refused("it has a lambda")
         for name, bodies in self.facts.reached(left).items():
-            if (found := together(bodies)) is not None:
+            its = without_retries(bodies)
+            if (found := together(its)) is not None:
                 raise Refused(f"{name} uses {found}")
             if name != "operator" and launches(list(bodies)):
                 raise Refused(f"{name} launches a kernel")
-            if atomic(bodies) and any(t.text in ("while", "do") for t in bodies):
+            if atomic(its) and any(t.text in ("while", "do") for t in its):
                 raise Refused(f"{name} repeats an atomic operation")
         for node in self.body.walk():
             waits = node.kind in ("while", "do") or (node.kind == "for" and self._open(node))
-            repeats = waits and not self.divided(node)
-            if repeats and atomic(self.facts.meaning(self.tokens(node))):
+            repeats = waits and not self.divided(node) and not self._retries(node)
+            if repeats and atomic(self.facts.meaning(self.tokens(node))) and not self._counts(node):
                 raise Refused("a loop repeats an atomic operation")
             if repeats and any(t.text == "KwPtx" for t in self.tokens(node)):
                 raise Refused("a loop may wait for what asm reads")
@@ -77,7 +93,63 @@ class Code:
         condition = self.all[slice(*node.head[0])]
         return not condition or atomic(self.facts.meaning(condition))
 
+    def _counts(self, node: Node) -> bool:
+        """Whether a loop ends by values that nothing but its own arithmetic changes: it waits for
+        nobody."""
+        a, b = node.head[0]
+        inside = self.all[node.first : node.last + 1]
+        if a == b or any(t.text in ("break", "return", "goto") for t in inside):
+            return False
+        spans, seen = [(a, b)], set[str]()
+        while spans:
+            a, b = spans.pop()
+            part = list(self.facts.meaning(self.all[a:b]))
+            if atomic(part) or any(not UNIFORM.fullmatch(n) for n in called(part)):
+                return False
+            for i in range(a, b):
+                t = self.all[i]
+                points = t.text in ("[", "->") or (t.text in ("*", "&") and not binary(self.all, i))
+                if t.kind == "mark" and points:
+                    return False
+                if t.kind == "name" and t.text not in seen:
+                    seen.add(t.text)
+                    spans += self._assigned(node, t.text)
+        return not any(
+            self._given_away(i) for i in range(node.first, node.last) if self.all[i].text in seen
+        )
+
+    def _assigned(self, node: Node, name: str) -> list[tuple[int, int]]:
+        """The statements in a loop that may change a variable."""
+        found: list[tuple[int, int]] = []
+        for i in range(node.first, node.last):
+            if self.all[i].text == name and changes(self.all, i):
+                a = b = i
+                while self.all[a - 1].text not in (";", "{", "}"):
+                    a -= 1
+                while self.all[b].text not in (";", "{", "}"):
+                    b += 1
+                found.append((a, b))
+        return found
+
+    def _given_away(self, i: int) -> bool:
+        """Whether the address of the variable at `i` is taken, or a function may change it."""
+        before, after = self.all[i - 1], self.all[i + 1].text
+        if before.text == "&" and not binary(self.all, i - 1):
+            return True
+        if before.text not in ("(", ",") or after not in (",", ")"):
+            return False
+        k, depth = i - 1, 0
+        while depth or self.all[k].text != "(":
+            depth += (self.all[k].text in ")]}") - (self.all[k].text in "([{")
+            k -= 1
+        return self.all[k - 1].kind == "name" and not PURE.fullmatch(self.all[k - 1].text)
+
+    def _retries(self, node: Node) -> bool:
+        return retries(self.all, node.first, node.last)
+
     def _leaves(self, node: Node) -> Iterator[Node]:
+        if self._retries(node):
+            return
         if node.parts:
             for p in node.parts:
                 yield from self._leaves(p)
@@ -86,6 +158,8 @@ class Code:
     def _own(self, node: Node) -> list[Token]:
         """The tokens of a node that none of its parts holds; those of barriers are known."""
         if node.kind in ("barrier", "meet") or node.fixed or self._is_group(node):
+            return []
+        if node.kind == "type" and self.all[node.first].text == "namespace":
             return []
         if not node.parts:
             return self.tokens(node)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..tokens import Token, angle_opening, closing, opening, split, tokens
+from .conditions import Choice, chosen
 
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\r?\n|[^\n])*", re.M)
 _NOT_OF_THE_TYPE = frozenset(
@@ -34,8 +35,9 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Definition:
-    """A function. `body`: its tokens from { to }. `why`: what keeps it from being written in place
-    of a call. `said`: the text of the line in which it begins."""
+    """A function. `body`: its tokens from { to }. `source`: the text of the body, if it has
+    conditions of the preprocessor. `why`: what keeps it from being written in place of a call.
+    `said`: the text of the line in which it begins."""
 
     name: str
     template: tuple[TemplateParameter, ...]
@@ -46,6 +48,20 @@ class Definition:
     said: str
     line_of: Callable[[int], int]
     why: str
+    source: str = ""
+    device: bool = False  # kernels may call it, as a qualifier says
+
+    def decided(self, choice: Choice) -> Definition:
+        """The function with its conditions of the preprocessor decided.
+
+        Raises:
+            Open: the choice does not decide one of them.
+        """
+        if not self.source:
+            return self
+        at = self.body[0].start
+        found = code_of(chosen(self.source, choice))[0]
+        return replace(self, body=[t._replace(start=t.start + at, end=t.end + at) for t in found])
 
 
 def code_of(text: str) -> tuple[list[Token], list[tuple[int, int]]]:
@@ -90,14 +106,13 @@ def definitions(
                 return
             if name and name != "operator":
                 inside = [text[a:b] for a, b in directives if all_[i].start < a < all_[end].start]
-                why = ""
-                if any(not re.match(r"[ \t]*#[ \t]*pragma\b", d) for d in inside):
-                    why = "directives of the preprocessor"
-                if not all(scopes):
-                    why = "an object"
+                divided = any(not re.match(r"[ \t]*#[ \t]*pragma\b", d) for d in inside)
+                source = text[all_[i].start : all_[end].end] if divided else ""
+                why = "" if all(scopes) else "an object"
                 line = line_of(all_[start].start)
                 body = all_[i : end + 1]
-                yield _definition(all_, name, start, body, line, said[line - 1], line_of, why)
+                one = _definition(all_, name, start, body, line, said[line - 1], line_of, why)
+                yield replace(one, source=source)
                 i = end + 1
                 continue
             scopes.append(_is_namespace(all_, i))
@@ -123,7 +138,7 @@ def _definition(
     why: str,
 ) -> Definition:
     end = closing(all_, start) or start
-    parameters = tuple(_parameter(all_[a:b]) for a, b in split(all_, start + 1, end, ",") if a < b)
+    parameters = tuple(parameter(all_[a:b]) for a, b in split(all_, start + 1, end, ",") if a < b)
     first = start - 1
     while first > 0 and all_[first - 1].text not in _ENDS:
         if all_[first - 1].text == ")":  # of an attribute
@@ -143,17 +158,19 @@ def _definition(
             head = head[close + 1 :]
     if any("." in p.type_ for p in parameters):
         why = "a list of parameters"
+    device = any(t.text in ("__device__", "__global__") for t in head)
     returns = tuple(t for t in head if t.text not in _NOT_OF_THE_TYPE and t.kind != "string")
     if any(t.text == "(" for t in returns):
         why = "an attribute"
-    return Definition(name, template, returns, parameters, body, line, said, line_of, why)
+    made = Definition(name, template, returns, parameters, body, line, said, line_of, why)
+    return replace(made, device=device)
 
 
 def _closes(head: list[Token], k: int) -> bool:
     return head[k].text == ">" and angle_opening(head, k) == 1
 
 
-def _parameter(all_: list[Token]) -> Parameter:
+def parameter(all_: list[Token]) -> Parameter:
     value = next((i for i, t in enumerate(all_) if t.text == "="), len(all_))
     default = " ".join(t.text for t in all_[value + 1 :])
     words = [t.text for t in all_[:value]]

@@ -64,6 +64,8 @@ UNIFORM = re.compile(
     re.X,
 )
 
+_CASTS = frozenset({"__float_as_int", "__int_as_float", "__float_as_uint", "__uint_as_float",
+                    "__double_as_longlong", "__longlong_as_double"})  # fmt: skip
 _VOLATILE = ("volatile", "__volatile__")
 _APART = Token("mark", ";", 0, 0)
 
@@ -189,7 +191,7 @@ class Facts:
             name
             for name in self.definitions
             if any(
-                together(tokens_) is not None
+                together(without_retries(tokens_)) is not None
                 for other, tokens_ in self.reached([Token("name", name, 0, 0)]).items()
                 if other != "operator"
             )
@@ -264,6 +266,44 @@ def atomic(all_: Iterable[Token]) -> bool:
     return any(t.kind == "name" and _ATOMIC.fullmatch(t.text) for t in all_)
 
 
+def retries(all_: list[Token], first: int, last: int) -> bool:
+    """Whether all_[first:last] is a loop that repeats an atomicCAS until no other thread has come
+    between: it ends without the others.
+
+    do { assumed = old; old = atomicCAS(p, assumed, f(assumed)); } while (assumed != old);
+    """
+    words = [t.text for t in all_[first:last]]
+    if words[:1] != ["do"] or words.count("atomicCAS") != 1:
+        return False
+    at = words.index("atomicCAS")
+    old = words[at - 2] if words[at - 1] == "=" else ""
+    assumed = next((a for a, b, c in zip(words, words[1:], words[2:], strict=False)
+                    if (b, c) == ("=", old)), "")  # fmt: skip
+    if not old.isidentifier() or not assumed.isidentifier():
+        return False
+    condition = words[len(words) - words[::-1].index("while") :]
+    return {w for w in condition if w.isidentifier()} - _CASTS == {old, assumed} and (
+        "==" not in "".join(condition)
+    )
+
+
+def without_retries(all_: list[Token]) -> list[Token]:
+    """Tokens without the loops that only repeat an atomicCAS."""
+    made: list[Token] = []
+    i = 0
+    while i < len(all_):
+        if all_[i].text == "do" and i + 1 < len(all_) and all_[i + 1].text == "{":
+            end = closing(all_, i + 1)
+            paren = end + 2 if end is not None else len(all_)
+            last = closing(all_, paren) if paren < len(all_) else None
+            if last is not None and retries(all_, i, last + 1):
+                i = last + 1
+                continue
+        made.append(all_[i])
+        i += 1
+    return made
+
+
 def launches(all_: list[Token]) -> bool:
     return any([t.text for t in all_[i : i + 3]] == ["<", "<", "<"] for i in range(len(all_)))
 
@@ -303,6 +343,44 @@ def called(all_: list[Token]) -> set[str]:
     return found
 
 
+def binary(all_: list[Token], i: int) -> bool:
+    before = all_[i - 1]
+    return (before.kind in ("name", "number") and before.text != "return") or before.text in (
+        ")",
+        "]",
+    )
+
+
+def changes(all_: list[Token], i: int) -> bool:
+    """Whether the name at `i` is assigned to, or stepped."""
+
+    def text(k: int) -> str:
+        return all_[k].text if 0 <= k < len(all_) else ""
+
+    def near(k: int) -> bool:
+        return 0 < k < len(all_) and all_[k - 1].end == all_[k].start
+
+    if all_[i].kind != "name":
+        return False
+    k = i + 1
+    while text(k) == ".":  # a part of it
+        k += 2
+        if text(k) == "[":
+            return True
+    if text(k) in ("+", "-") and text(k + 1) == text(k) and near(k + 1):
+        return True
+    if text(i - 1) in ("+", "-") and text(i - 2) == text(i - 1) and near(i - 1):
+        return True
+    if text(i - 1) == "*" and not binary(all_, i - 1):  # what it points to
+        return False
+    if text(k) == "=":
+        return text(k + 1) != "=" or not near(k + 1)
+    if text(k) in ("+", "-", "*", "/", "%", "&", "|", "^") and text(k + 1) == "=":
+        return near(k + 1)
+    shift = text(k) in ("<", ">") and text(k + 1) == text(k) and text(k + 2) == "="
+    return shift and near(k + 1) and near(k + 2)
+
+
 def _function(all_: list[Token], at: int) -> tuple[str, int]:
     """The name of the function whose body opens at `at`, and where its parameters do; or ""."""
     i = at - 1
@@ -318,7 +396,10 @@ def _function(all_: list[Token], at: int) -> tuple[str, int]:
             name = all_[i - 1]
             if "operator" in [t.text for t in all_[max(0, i - 3) : i]]:
                 return "operator", i
-            if name.kind != "name" or name.text in ("if", "for", "while", "switch"):
+            if name.text in ("decltype", "noexcept"):  # behind the parameters
+                i -= 2
+                continue
+            if name.kind != "name" or name.text in ("if", "for", "while", "switch", "constexpr"):
                 break
             return name.text, i
         i -= 1

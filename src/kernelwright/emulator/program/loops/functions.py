@@ -7,15 +7,22 @@ total = warp_sum(x);
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..tokens import Token, angle_opening, closing, split
-from .definitions import Definition
+from .conditions import Choice
+from .definitions import Definition, Parameter
 from .facts import Facts, is_mark
 from .tree import Node, Parser, Refused
 
 _FOLLOWED = 40  # calls in a kernel
+#: Words that do not change the type of a value.
+NO_TYPE = frozenset({"const", "volatile", "__restrict__", "__restrict", "&", "register"})
 _QUALIFIERS = ("const", "volatile", "__restrict__", "&")
+#: What a reference may stand for: a variable, or a part of it.
+_PLACE = re.compile(r"[A-Za-z_]\w*(?:\s*\[\s*\w+\s*\]|\s*\.\s*[A-Za-z_]\w*)*")
 _GROUPS = frozenset({"thread_block_tile", "thread_block", "thread_group"})
 
 
@@ -61,13 +68,21 @@ class Inliner:
 
     Attributes:
         shared: declarations of the functions' shared variables, one for all calls.
+        types: of the kernel's variables, as far as they are plain.
     """
 
     def __init__(
-        self, facts: Facts, declared: set[str], tiles: dict[str, str], lines: list[str]
+        self,
+        facts: Facts,
+        declared: set[str],
+        tiles: dict[str, str],
+        lines: list[str],
+        choice: Choice,
     ) -> None:
         self.facts, self.declared, self.tiles, self.lines = facts, declared, tiles, lines
-        self.shared: dict[tuple[str, str], str] = {}
+        self.choice = choice
+        self.types: dict[str, tuple[str, ...] | None] = {}
+        self.shared: dict[tuple[str, ...], str] = {}
         self.count = 0
         self._own: set[str] = set()  # functions with shared variables of their template's types
 
@@ -80,7 +95,7 @@ class Inliner:
         self.count += 1
         if self.count > _FOLLOWED:
             raise Refused(f"too many calls of functions in which threads meet ({call.name})")
-        one = self._definition(call)
+        one = self._definition(call, text, all_)
         mark = f"Kw{self.count}"
 
         def said(span: tuple[int, int]) -> str:
@@ -92,28 +107,55 @@ class Inliner:
         made = self._template(one, explicit, arguments, names, mark)
         made += self._parameters(one, arguments, len(explicit), names, mark)
         tree = Parser(one.body).block(0)
-        returned = self._returned(one, tree)
-        self._locals(one, tree, names, mark)
-        end = returned.first if returned else tree.last
-        made += self._statements(one, tree, end, names)
-        result = ""
-        if returned and returned.last > returned.first + 1:
-            result = mark
-            value = self._said(one, returned.first + 1, returned.last, names)
-            type_ = " ".join(names.get(t.text, t.text) for t in one.returns) or "auto"
-            made.append(f"{type_} {mark} = {value};")
-        return " ".join(made), result
+        self._locals(one, tree, names, mark, explicit)
+        body = _Body(self, one, names, mark)
+        type_ = " ".join(names.get(t.text, t.text) for t in one.returns) or "auto"
+        final = body.final(tree)
+        if final is not None:
+            made += body.statements(n for n in tree.parts if n.first < final)
+            value = body.value(tree.parts[-1]) if tree.parts else ""
+            return " ".join([*made, f"{type_} {mark} = {value};" if value else ""]), value and mark
+        if type_ in ("auto", "decltype ( auto )"):
+            raise Refused(f"{one.name} returns early")
+        void = type_ == "void"
+        made += [f"{'' if void else f'{type_} {mark};'} {{", *body.early(tree.parts), "}"]
+        return " ".join(made), "" if void else mark
 
-    def _definition(self, call: Call) -> Definition:
-        found = self.facts.definitions.get(call.name, [])
+    def _definition(self, call: Call, text: str, all_: list[Token]) -> Definition:
+        given = [text[all_[a].start : all_[b - 1].end] if a < b else "" for a, b in call.arguments]
+        found = self._callable(self.facts.definitions.get(call.name, []), given)
         if len(found) != 1:
             raise Refused(f"it calls {call.name}, which is defined several times, or in a class")
         one = found[0]
         if one.why:
             raise Refused(f"{call.name} has {one.why}")
-        if len(call.arguments) > len(one.parameters):
-            raise Refused(f"the arguments of {call.name}")
-        return one
+        return one.decided(self.choice)
+
+    def _callable(self, all_: list[Definition], given: list[str]) -> list[Definition]:
+        """The functions of a name that a call with these arguments may mean."""
+        device = [d for d in all_ if d.device]
+        fits = [
+            d
+            for d in (device or all_)
+            if len(given) <= len(d.parameters)
+            and all(p.default for p in d.parameters[len(given) :])
+        ]
+        if len(fits) < 2:
+            return fits
+        types = [self._type_of(g) for g in given]
+        exact = [
+            d
+            for d in fits
+            if not d.template
+            and all(plain(p) == t for p, t in zip(d.parameters, types, strict=False))
+        ]
+        return exact or fits
+
+    def _type_of(self, argument: str) -> tuple[str, ...] | None:
+        if argument.isidentifier():
+            return self.types.get(argument)
+        kinds = {r"\d+": "int", r"\d+\.\d*[fF]": "float", r"\d+\.\d*": "double"}
+        return next(((t,) for form, t in kinds.items() if re.fullmatch(form, argument)), None)
 
     def _template(
         self,
@@ -169,7 +211,7 @@ class Inliner:
                 continue
             by_name = "&" in p.type_ and "const" not in p.type_
             if by_name or _GROUPS & set(p.type_) or value in self.tiles:
-                if not value.isidentifier():
+                if not _PLACE.fullmatch(value):
                     raise Refused(f"{one.name} takes a reference")
                 names[p.name] = value
                 continue
@@ -180,17 +222,15 @@ class Inliner:
             made.append(f"{' '.join(words)} {names[p.name]} = {value};")
         return made
 
-    def _returned(self, one: Definition, tree: Node) -> Node | None:
-        last = tree.parts[-1] if tree.parts else None
-        final = last if last is not None and one.body[last.first].text == "return" else None
-        for node in tree.walk():
-            if node is not final and node.kind == "jump" and one.body[node.first].text == "return":
-                raise Refused(f"{one.name} returns early")
-            if node.kind == "switch":
-                raise Refused(f"{one.name} has a switch")
-        return final
-
-    def _locals(self, one: Definition, tree: Node, names: dict[str, str], mark: str) -> None:
+    def _locals(
+        self,
+        one: Definition,
+        tree: Node,
+        names: dict[str, str],
+        mark: str,
+        explicit: list[str],
+    ) -> None:
+        self.hoisted: set[int] = set()  # declarations that stand at the start of the kernel
         own = [one.body[d.name].text for n in tree.walk() for d in n.declared]
         for name in own:
             if names.setdefault(name, f"{mark}_{name}") != f"{mark}_{name}":
@@ -198,7 +238,7 @@ class Inliner:
         for node in tree.walk():
             words = {t.text for t in one.body[node.first : node.last + 1]}
             if node.kind == "declaration" and "__shared__" in words and "extern" not in words:
-                self._shared(one, node, names)
+                self._shared(one, node, names, explicit)
         free = {
             t.text
             for before, t in zip(one.body, one.body[1:], strict=False)
@@ -212,34 +252,27 @@ class Inliner:
                 if meant & names.keys():
                     raise Refused(f"a macro in {one.name} names its variables")
 
-    def _shared(self, one: Definition, node: Node, names: dict[str, str]) -> None:
-        """One variable for all calls of a function."""
-        types = {p.name for p in one.template}
+    def _shared(
+        self, one: Definition, node: Node, names: dict[str, str], explicit: list[str]
+    ) -> None:
+        """One variable for all calls of a function, or of one instance of a template."""
         words = [t.text for t in one.body[node.first : node.last + 1]]
-        if types & set(words):
+        its = [k for k, p in enumerate(one.template) if p.name in words]
+        if any(k >= len(explicit) for k in its):
             if one.name in self._own:
                 raise Refused(f"{one.name} is called twice and has shared variables of a template")
             self._own.add(one.name)
             return
+        given = {one.template[k].name: explicit[k] for k in its}
+        key = (one.name, " ".join(words), *given.values())
+        number = [*self.shared, key].index(key)
         for d in node.declared:
             name = one.body[d.name].text
-            names[name] = f"KwShared_{one.name}_{name}"
-        key = (one.name, " ".join(words))
-        self.shared[key] = self._said(one, node.first, node.last + 1, names)
+            names[name] = f"KwShared_{one.name}_{name}_{number}"
+        self.shared[key] = self.said(one, node.first, node.last + 1, {**names, **given})
+        self.hoisted.add(node.first)
 
-    def _statements(
-        self, one: Definition, tree: Node, end: int, names: dict[str, str]
-    ) -> list[str]:
-        made: list[str] = []
-        for node in tree.parts:
-            if node.first >= end:
-                break
-            text = self._said(one, node.first, node.last + 1, names)
-            if text not in self.shared.values():
-                made.append(text)
-        return made
-
-    def _said(self, one: Definition, a: int, b: int, names: dict[str, str]) -> str:
+    def said(self, one: Definition, a: int, b: int, names: dict[str, str]) -> str:
         """The tokens a to b of a body, with their lines if they are of the kernel's file."""
         known = one.line <= len(self.lines) and self.lines[one.line - 1] == one.said
         made: list[str] = []
@@ -255,3 +288,77 @@ class Inliner:
             member = i > 0 and one.body[i - 1].text in (".", "->", "::")
             made.append(t.text if member or t.kind != "name" else names.get(t.text, t.text))
         return "".join(made)
+
+
+class _Body:
+    """The statements of a function that is written in place of a call."""
+
+    def __init__(self, by: Inliner, one: Definition, names: dict[str, str], mark: str) -> None:
+        self.by, self.one, self.names, self.mark = by, one, names, mark
+
+    def final(self, tree: Node) -> int | None:
+        """Where the only `return` stands, at the end; or the end, if there is none."""
+        last = tree.parts[-1] if tree.parts else None
+        at = last.first if last is not None and self._returns(last.first) else tree.last
+        return None if any(self._returns(i) for i in range(tree.first, at)) else at
+
+    def _returns(self, i: int) -> bool:
+        return self.one.body[i].text == "return"
+
+    def value(self, node: Node) -> str:
+        if not self._returns(node.first) or node.last == node.first + 1:
+            return ""
+        return self.by.said(self.one, node.first + 1, node.last, self.names)
+
+    def statements(self, nodes: Iterable[Node]) -> list[str]:
+        return [self._said(n.first, n.last + 1) for n in nodes if n.first not in self.by.hoisted]
+
+    def _said(self, a: int, b: int) -> str:
+        return self.by.said(self.one, a, b, self.names)
+
+    def early(self, nodes: list[Node]) -> list[str]:
+        """Statements, of which some return: what follows stands in the other part of a condition.
+
+        if (x) return a; ... return b;
+            becomes if (x) { Kw1 = a; } else { ... Kw1 = b; }
+        """
+        made: list[str] = []
+        for i, node in enumerate(nodes):
+            if not any(self._returns(k) for k in range(node.first, node.last + 1)):
+                made += self.statements([node])
+            elif node.kind == "jump":
+                value = self.value(node)
+                return [*made, f"{self.mark} = {value};" if value else ""]
+            elif node.kind == "block":
+                return [*made, "{", *self.early([*node.parts, *nodes[i + 1 :]]), "}"]
+            elif node.kind == "if":
+                parts = [p.parts if p.kind == "block" else [p] for p in node.parts]
+                parts += [[] for _ in range(2 - len(parts))]
+                if not any(map(self._ends, parts)):
+                    break
+                rest = nodes[i + 1 :]
+                yes, no = ([] if self._ends(p) else rest for p in parts)
+                made += [self._said(node.first, node.parts[0].first), "{"]
+                made += [*self.early([*parts[0], *yes]), "} else {"]
+                return [*made, *self.early([*parts[1], *no]), "}"]
+            else:
+                break
+        else:
+            return made
+        raise Refused(f"{self.one.name} returns early")
+
+    def _ends(self, nodes: list[Node]) -> bool:
+        """Whether statements return in any case."""
+        last = nodes[-1] if nodes else None
+        if last is None:
+            return False
+        if last.kind == "block":
+            return self._ends(last.parts)
+        if last.kind == "if" and len(last.parts) == 2:
+            return all(self._ends([p]) for p in last.parts)
+        return self._returns(last.first)
+
+
+def plain(p: Parameter) -> tuple[str, ...]:
+    """The type of a parameter's value."""
+    return tuple(w for w in p.type_ if w not in NO_TYPE)

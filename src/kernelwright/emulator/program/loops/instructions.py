@@ -11,6 +11,8 @@ Macros with asm statements are expanded.
 
 from __future__ import annotations
 
+import re
+
 from .. import asm
 from ..tokens import Token, closing, text_of, tokens
 from .definitions import code_of
@@ -18,6 +20,9 @@ from .facts import Facts
 from .functions import call_at
 from .tree import Refused
 
+_BARRIER = re.compile(
+    r"\s*(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?\s+0\s*;?\s*(?:\\n|\\t|\s)*"
+)
 _PASSES = 8  # of macros in macros
 
 
@@ -27,22 +32,33 @@ def with_calls(text: str, facts: Facts) -> str:
     Raises:
         Refused: an instruction concerns other threads in a way that loops do not follow.
     """
+    all_, _directives = code_of(text)
     for _ in range(_PASSES):
-        all_, _directives = code_of(text)
         expanded = _expanded(text, all_, facts)
         if expanded == text:
             break
         text = expanded
+        all_, _directives = code_of(text)
     made, at = [], 0
     for i, t in enumerate(all_):
         if t.kind == "name" and t.text in asm.NAMES:
             one, whom = asm.asm_at(all_, i), asm.concerns(all_, i)
+            if one is not None and _is_barrier(one):
+                made += [text[at : t.start], "__syncthreads()"]
+                at = all_[one.last].end
+                continue
             if one is None or whom not in ("thread", "warp"):
                 raise Refused(f"the instruction {whom}")
             name = "KwPtx" if whom == "thread" else "KwTogether"
             made += [text[at : t.start], f"{name}({_arguments(text, one)})"]
             at = all_[one.last].end
     return "".join([*made, text[at:]])
+
+
+def _is_barrier(one: asm.Asm) -> bool:
+    """Whether a statement is the barrier that __syncthreads is."""
+    strings = "".join(t.text[1:-1] for t in one.inside[slice(*one.code)])
+    return _BARRIER.fullmatch(strings) is not None
 
 
 def _arguments(text: str, one: asm.Asm) -> str:

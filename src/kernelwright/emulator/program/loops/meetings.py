@@ -18,9 +18,10 @@ from itertools import pairwise
 
 from ..lockstep import of_asm, writes
 from ..tokens import Token, closing, split
-from .definitions import code_of
+from .conditions import Choice
+from .definitions import code_of, parameter
 from .facts import Facts, is_mark
-from .functions import Inliner, call_at
+from .functions import NO_TYPE, Call, Inliner, call_at, plain
 from .instructions import with_calls
 from .tree import Node, Parser, Refused
 
@@ -35,6 +36,15 @@ _OF_A_TILE = {
     "num_threads": "unsigned({n})",
     "meta_group_rank": "unsigned(KwThread / ({n}))",
     "meta_group_size": "((KwCount + ({n}) - 1) / ({n}))",
+}
+_OF_A_BLOCK = {
+    "thread_rank": "unsigned(KwThread)",
+    "size": "KwCount",
+    "num_threads": "KwCount",
+    "thread_index": "threadIdx",
+    "group_index": "blockIdx",
+    "group_dim": "blockDim",
+    "dim_threads": "blockDim",
 }
 _TILES_MEET = ("shfl", "shfl_up", "shfl_down", "shfl_xor", "any", "all", "ballot")
 _PASSES = 60
@@ -58,16 +68,25 @@ class Meetings:
 
     Args:
         volatile: its parameters that are pointers to volatile.
-        parameters: all of them.
+        head: the tokens of its parameters.
         lines: of the file in which it stands.
+        choice: how the conditions of the preprocessor turn out.
     """
 
     def __init__(
-        self, facts: Facts, volatile: set[str], parameters: set[str], lines: list[str]
+        self,
+        facts: Facts,
+        volatile: set[str],
+        head: list[Token],
+        lines: list[str],
+        choice: Choice,
     ) -> None:
         self.facts, self.volatile = facts, set(volatile)
         self.tiles: dict[str, str] = {}  # their sizes
-        self.inliner = Inliner(facts, parameters, self.tiles, lines)
+        parameters = [parameter(head[a:b]) for a, b in split(head, 1, len(head), ",") if a < b]
+        declared = {p.name for p in parameters}
+        self.inliner = Inliner(facts, declared, self.tiles, lines, choice)
+        self.inliner.types = {p.name: plain(p) for p in parameters}
         self.count = 0
         self._memory: set[str] = set()  # variables that are volatile themselves
         self._scalars: set[str] = set()  # those in shared memory that are no arrays
@@ -86,6 +105,7 @@ class Meetings:
             if not self.inliner.count:
                 own = (self.all[d.name].text for n in tree.walk() for d in n.declared)
                 self.inliner.declared |= set(own)
+            self._know_types(tree)
             edits = list(self._tiles(tree)) or list(self._block(tree, True))
             if not edits:
                 break
@@ -100,6 +120,21 @@ class Meetings:
         if shared := " ".join(new):
             text = applied(text, [(text.index("{") + 1, text.index("{") + 1, f" {shared}")])
         return text
+
+    def _know_types(self, tree: Node) -> None:
+        """Note the types of variables; of a name with several types, none."""
+        found: dict[str, tuple[str, ...] | None] = {}
+        for d in (d for n in tree.walk() for d in n.declared):
+            words = [t.text for a, b in (d.type_, d.marks, d.sizes) for t in self.all[a:b]]
+            name = self.all[d.name].text
+            its = tuple(w for w in words if w not in NO_TYPE)
+            if name in found and found[name] != its:
+                found[name] = None
+            else:
+                found[name] = None if {"auto", "[", "decltype"} & set(its) else its
+        for name, its in found.items():
+            known = self.inliner.types.get(name, its)
+            self.inliner.types[name] = its if known == its else None
 
     def fresh(self, kind: str) -> str:
         self.count += 1
@@ -215,23 +250,38 @@ class Meetings:
             if node.kind == "declaration" and "tiled_partition" in words:
                 at = node.first + words.index("tiled_partition")
                 call = call_at(self.all, at)
-                if call is None or len(call.explicit) != 1 or len(node.declared) != 1:
+                size = None if call is None else self._size(call)
+                if call is None or size is None or len(node.declared) != 1:
                     raise Refused("a tile whose size is not known")
                 if {self.all[i].text for a, b in call.arguments for i in range(a, b)} & {
                     *self.tiles
                 }:
                     raise Refused("a tile of a tile")
                 name = self.all[node.declared[0].name].text
-                self.tiles[name] = self.said(*call.explicit[0])
+                self.tiles[name] = size
                 yield self.all[node.first].start, self.all[node.last].end, ";"
                 return
+        blocks = {
+            self.all[n.declared[0].name].text
+            for n in tree.walk()
+            if n.kind == "declaration"
+            and [t.text for t in self.all[n.last - 3 : n.last]] == ["this_thread_block", "(", ")"]
+        }
         for i, t in enumerate(self.all):
-            if t.text in self.tiles and is_mark(self.all[i + 1], "."):
-                method = self.all[i + 2].text
-                end = closing(self.all, i + 3)
-                if method in _OF_A_TILE and end is not None:
-                    made = _OF_A_TILE[method].format(n=self.tiles[t.text])
-                    yield t.start, self.all[end].end, made
+            if t.kind != "name" or not is_mark(self.all[i + 1], "."):
+                continue
+            known = _OF_A_TILE if t.text in self.tiles else _OF_A_BLOCK
+            method, end = self.all[i + 2].text, closing(self.all, i + 3)
+            if method in known and end is not None and t.text in {*self.tiles, *blocks}:
+                made = known[method].format(n=self.tiles.get(t.text))
+                yield t.start, self.all[end].end, made
+
+    def _size(self, call: Call) -> str | None:
+        """That of a tile: a template argument, or a number."""
+        if len(call.explicit) == 1:
+            return self.said(*call.explicit[0])
+        number = self.said(*call.arguments[1]) if len(call.arguments) == 2 else ""
+        return number if number.isdigit() else None
 
     def _tile_meets(self, i: int) -> tuple[int, int, str] | None:
         """tile.shfl(x, 0), sync(tile) or reduce(tile, x, op) at `i`: (first, last, bring)."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..tokens import Token, angle_opening, opening
 from .code import Code, bodies
-from .facts import PURE, called, is_mark
+from .facts import PURE, binary, called, changes, is_mark
 from .tree import Declarator, Node, Refused
 
 if TYPE_CHECKING:
@@ -269,44 +270,6 @@ class Names(Code):
         return None
 
 
-def binary(all_: list[Token], i: int) -> bool:
-    before = all_[i - 1]
-    return (before.kind in ("name", "number") and before.text != "return") or before.text in (
-        ")",
-        "]",
-    )
-
-
-def changes(all_: list[Token], i: int) -> bool:
-    """Whether the name at `i` is assigned to, or stepped."""
-
-    def text(k: int) -> str:
-        return all_[k].text if 0 <= k < len(all_) else ""
-
-    def near(k: int) -> bool:
-        return 0 < k < len(all_) and all_[k - 1].end == all_[k].start
-
-    if all_[i].kind != "name":
-        return False
-    k = i + 1
-    while text(k) == ".":  # a part of it
-        k += 2
-        if text(k) == "[":
-            return True
-    if text(k) in ("+", "-") and text(k + 1) == text(k) and near(k + 1):
-        return True
-    if text(i - 1) in ("+", "-") and text(i - 2) == text(i - 1) and near(i - 1):
-        return True
-    if text(i - 1) == "*" and not binary(all_, i - 1):  # what it points to
-        return False
-    if text(k) == "=":
-        return text(k + 1) != "=" or not near(k + 1)
-    if text(k) in ("+", "-", "*", "/", "%", "&", "|", "^") and text(k + 1) == "=":
-        return near(k + 1)
-    shift = text(k) in ("<", ">") and text(k + 1) == text(k) and text(k + 2) == "="
-    return shift and near(k + 1) and near(k + 2)
-
-
 def _taken(all_: list[Token], i: int) -> bool:
     before = all_[i - 1] if i else None
     if before is None or not is_mark(before, "&") or binary(all_, i - 1):
@@ -317,6 +280,8 @@ def _taken(all_: list[Token], i: int) -> bool:
 
 def _mutates(macro: list[Token]) -> bool:
     """Whether a macro's text assigns, steps or takes an address."""
-    words = " ".join(t.text for t in macro)
     unknown = any(not PURE.fullmatch(n) for n in called(macro))
-    return unknown or any(w in words for w in ("=", "&", "+ +", "- -"))
+    parts = ("" if b.start == a.end else " " for a, b in pairwise(macro))
+    words = "".join(t.text + gap for t, gap in zip(macro, [*parts, ""], strict=True))
+    words = re.sub(r"(?<![<>])[<>]=|[=!]=|&&", " ", words)
+    return unknown or any(w in words for w in ("=", "&", "++", "--"))

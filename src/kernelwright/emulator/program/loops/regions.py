@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from ..tokens import Token
 from .code import INDEX, bodies
-from .facts import PURE, Facts, atomic, called
-from .names import Variable, binary
+from .facts import PURE, Facts, atomic, binary, called
+from .names import Variable
 from .tree import Node, Refused
 from .values import Values
 

@@ -139,7 +139,7 @@ class Parser:
             return Node("expression", at, end)
         if word in ("return", "break", "continue"):
             return Node("jump", at, end)
-        if word in ("using", "typedef", "static_assert"):
+        if word in ("using", "typedef", "static_assert", "namespace"):
             return Node("type", at, end)
         declared = self.declarators(at, end)
         if declared is None:
@@ -230,9 +230,13 @@ class Parser:
         found: list[Declarator] = []
         for start, stop in split(self.all, i, end, ","):
             one = self._declarator(type_, start, stop)
-            if one is None:
-                if found:
+            if one is None and found:  # a comma between template arguments
+                while found and not any(t.text == "<" for t in self.all[slice(*found[-1].value)]):
+                    found.pop()
+                if not found:
                     raise Refused("a declaration of an unknown form")
+                one = self._declarator(type_, found.pop().marks[0], stop)
+            if one is None:
                 return None
             found.append(one)
         return found

@@ -7,12 +7,14 @@ from functools import cached_property
 from re import Pattern
 
 from ..tokens import split
-from .code import INDEX, bodies
-from .facts import UNIFORM, called, is_mark
-from .names import HOISTED, Names, Variable, binary, changes
+from .code import INDICES, bodies
+from .facts import UNIFORM, binary, called, changes, is_mark
+from .names import HOISTED, Names, Variable
 from .tree import Declarator, Node, Refused
 
-_TOLD = frozenset({"blockIdx", "blockDim", "gridDim", "warpSize", "true", "false", "nullptr"})
+_TOLD = frozenset(
+    {"blockIdx", "blockDim", "gridDim", "warpSize", "true", "false", "nullptr", "KwCount"}
+)
 
 
 class Divergent(Exception):
@@ -199,7 +201,7 @@ class Values(Names):
     ) -> bool:
         part = self.all[a:b]
         meaning = list(self.facts.meaning(part))
-        if any(t.kind == "string" or (t.text == INDEX and INDEX not in names) for t in meaning):
+        if any(t.kind == "string" or (t.text in INDICES and not names) for t in meaning):
             return False
         macros = self.facts.macros
         for n in called(meaning):
@@ -259,7 +261,7 @@ class Values(Names):
                 return False
             if self._from_outside(i):
                 return False
-        return self._expression(a, b, UNIFORM, {INDEX}, lambda v: self._lasting(of, v))
+        return self._expression(a, b, UNIFORM, INDICES, lambda v: self._lasting(of, v))
 
     def known(self, a: int, b: int) -> bool:
         """Whether an expression has one value for the block, whose names are known outside of the
@@ -270,7 +272,7 @@ class Values(Names):
         t = self.all[i]
         if t.kind != "name" or i in self.named or self._member(i):
             return False
-        outside = self.facts.macros.keys() | self.facts.constants | self.types | _TOLD | {INDEX}
+        outside = self.facts.macros.keys() | self.facts.constants | self.types | _TOLD | INDICES
         return t.text not in outside and not UNIFORM.fullmatch(t.text)
 
     def _lasting(self, of: Variable, v: Variable) -> bool:
