@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from kernelwright.emulator.program.attributes import attributes_of
 from kernelwright.emulator.program import asm
+from kernelwright.emulator.program.attributes import attributes_of
 from kernelwright.emulator.program.rewrite import kernels_of, rewritten
 from kernelwright.emulator.program.unset import marked
 
