@@ -91,6 +91,7 @@ def test_inputs_larger_than_a_gpus_memory_are_left_out(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "to", lambda t, *_: t)  # here may be no GPU
     left = [Selection(subject, {}, gpu, ()).left_out(c) for c in subject.operator.cases]
     assert left == [None, "too large for this GPU's memory"]
+    assert [subject.sizes(c) for c in subject.operator.cases] == [(1600, 0), (4096, 0)]
 
 
 @pytest.mark.parametrize(

@@ -364,14 +364,18 @@ def check_of(problem: Problem, operator: Operator) -> Callable[[dict, tuple], st
 
 def sizes_of(problem: Problem) -> Callable[[Case], tuple[int, int]]:
     """The bytes of a case's arguments and results, and the operations of a call; above the limits
-    of this machine, more than each of them."""
+    of this machine, more than each of them. On a GPU only the arguments: the call is not made."""
 
     @cache
     def size(case: Case) -> tuple[int, int]:
         if here().type == "cuda":
             room = sizes.room_of_gpu()
-            fits = sizes.fits(lambda: problem.make(case, "cuda"), room, sizes.ANY)
-            return (0 if fits else 2 * room), 0
+            try:
+                with Meter(room, sizes.ANY):
+                    args = problem.make(case, "cuda")
+            except TooLarge:
+                return 2 * room, 0
+            return sum(t.nbytes for t in args if is_tensor(t)), 0  # the results are not known
         most, operations = sizes.LARGEST
         drawing, calling = Meter(2 * most, operations), Meter(8 * most, operations)
         try:
