@@ -21,6 +21,7 @@ PARTS = {
     "cub": "cub_side.cu",
     "Older toolkits, driver API, thrust": "older.cu",
     "API of several toolkits, more of the libraries": "api.cu",
+    "Modules of the driver API, NVRTC": "modules.cu",
     "Programs that measure": "measured.cu",
 }
 _MARKED = re.compile(r"(<!-- constructs -->\n).*?(<!-- /constructs -->)", re.S)

@@ -64,6 +64,8 @@ HOST = [
     ("cudaMemcpy(x, h, 4096, cudaMemcpyDeviceToHost);", "its destination is device memory"),
     ("cudaMemcpy(x, x + 8, 16, cudaMemcpyHostToDevice);", "its source is device memory"),
     ("cudaMemcpyToSymbol(g, h, 16); cudaMemcpyFromSymbol(h, g, 16);", ""),
+    ("cudaMemcpyToSymbol(g, h, 260);", "cudaMemcpyToSymbol returns cudaErrorInvalidValue"),
+    ("cudaMemcpyFromSymbol(h, g, 64, 200);", "cudaMemcpyFromSymbol returns cudaErrorInvalid"),
     ("cudaMemcpy(h, x, 4096, cudaMemcpyDefault); cudaMemcpy(m, h, 8, cudaMemcpyHostToDevice);", ""),
     ("h[0] = x[3];", "the host touches device memory, allocated at host.cu:"),
     ("memset(x, 0, 64);", "the host touches device memory"),
@@ -116,12 +118,13 @@ def test_results_that_are_not_copied_back(tmp_path):
         "  if (n == 1) cudaMemcpy(h, x, 128, cudaMemcpyDeviceToHost);\n"
         "  if (n == 2) cudaMemcpyFromSymbol(h, g, 4);\n"
         "  if (n == 3) cudaMemcpy(h, x, 128, cudaMemcpyDefault);\n"
+        "  if (n == 4) cudaMemcpy(h, x, 132, cudaMemcpyDeviceToHost);\n"
         "  cudaFree(x);\n}\n"
     )
-    for n, check in ((0, ()), (0, ("races",)), (1, ()), (1, ("races",)), (2, ()), (3, ())):
+    for n, check in ((0, ()), (0, ("races",)), (1, ()), (1, ("races",)), (2, ()), (3, ()), (4, ())):
         ran = program.run(file, [str(n)], check=check)
         said = [note.text for note in ran.notes if note.kind == "warning"]
-        assert not ran.failed
+        assert ran.failed == (n == 4)
         assert [text.partition(" the launch")[0] for text in said] == ["back.cu:6:"] * (not n)
 
 

@@ -67,6 +67,7 @@ def body(code):
         "int i = threadIdx.x; while (i < n) { atomicAdd(&s[x[i]], 1); i += 64; } __syncthreads();",
         "__syncthreads(); int o = 1, a; do { a = o; o = atomicCAS(x, a, a * n); } while (a != o);",
         "int i; for (i = 0; i < n; ++i) __syncthreads(); if (x[1]) for (i = n; i; --i) x[i] = 1;",
+        "int in_group = threadIdx.x, a_partition = n; __syncthreads(); x[in_group] = a_partition;",
         "bool b = Same<int, float>::value; __syncthreads(); x[0] = b;",
         "namespace cg = cooperative_groups; auto g = cg::this_thread_block();"
         "for (int i = g.size(); i; i /= 2) { cg::sync(g); x[g.thread_rank()] = i; }",

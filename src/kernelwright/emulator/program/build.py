@@ -27,6 +27,8 @@ DROPPED = ("-std=c++17", "-fno-exceptions")
 LOOPED = ("fast",)
 #: Kinds of build for the checks, in which each index of an array of known size is checked too.
 CHECKED = ("watched",)
+#: Options that modules do not have: they are shared libraries whose names a program looks up.
+_OF_PROGRAMS = ("-fno-pie", "-fvisibility=hidden")
 _MOST_REFUSED = 8  # kernels whose loops a compiler refuses, before all go without
 #: Names and syntax that need C++20.
 _NEWER = re.compile(
@@ -145,9 +147,11 @@ def _link(
                 files = {**files, **sources.own(p, options)}
 
 
-def _compiled(folder: Path, source: Path, kind: str, options: Options, whole: bool) -> Path:
+def _compiled(
+    folder: Path, source: Path, kind: str, options: Options, whole: bool, module: str = ""
+) -> Path:
     """The object of a translation unit, made in an empty folder. `whole`: the unit with `main`,
-    which holds what a program has once."""
+    which holds what a program has once. `module`: what stands at the end of a module's unit."""
     object_ = folder / "unit.o"
     if source.suffix == ".c":
         given = [*options.command(), *_folders(source, options), *_include()]
@@ -163,8 +167,9 @@ def _compiled(folder: Path, source: Path, kind: str, options: Options, whole: bo
         end += "KW_ACTS\n"
     if sources.shares(files):
         end += "KW_SHARES\n"
+    end += module
     include = ["-include", str(prelude(kind)), f"-I{folder}", *_folders(source, options)]
-    flags = _flags(kind, files, options)
+    flags = [f for f in _flags(kind, files, options) if not module or f not in _OF_PROGRAMS]
     loops, without = kind in LOOPED, frozenset[str]()
 
     def written() -> dict[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .. import build, checks, messages
 from ..checks import CHECKS, Finding, words
-from .places import frames_of
+from .places import frames_of, modules_of
 
 #: Also warn of barriers that some threads ended without.
 EXITS = 16
@@ -65,7 +65,7 @@ def findings(folder: Path, executable: Path) -> list[Finding]:
     lines = [line.split("\t") for line in (folder / "calls").read_text().splitlines()]
     allocated = [(int(n), int(at, 16)) for kind, n, at, *_ in lines if kind == "memory"]
     addresses = {a for f in raw for a in (f.a.where, f.b.where) if a} | {a for _, a in allocated}
-    frames = frames_of(addresses, executable)
+    frames = frames_of(addresses, executable, modules_of(folder))
     messages._known.update(frames)
     widths = {f.region: f.bytes for f in raw}
     own = {at: name for at, (_, name) in _globals(executable).items()}

@@ -8,7 +8,7 @@ from pathlib import Path
 from .. import build, dissect
 from ..dissect import Dissected, Memory
 from .checks import names_of
-from .places import frames_of
+from .places import frames_of, modules_of
 
 
 def settings() -> dict[str, str]:
@@ -56,7 +56,7 @@ def dissected(folder: Path, source: Path, executable: Path) -> list[Dissected]:
         name = reader.bytes(reader.number()).decode()
         gx, gy, gz, bx, by, bz = reader.numbers(6)
         rows = [reader.numbers(4) for _ in range(reader.number())]
-        frames = frames_of([row[0] for row in rows], executable)
+        frames = frames_of([row[0] for row in rows], executable, modules_of(folder))
         names = names_of((row[0] for row in rows), frames)
         memory = tuple(Memory(names[row[0]], *row[1:]) for row in rows)
         sites, steps = reader.structures(dissect._Site), reader.structures(dissect._Step)

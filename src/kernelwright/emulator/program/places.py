@@ -11,15 +11,34 @@ from .. import messages
 Frames = messages.Frames
 
 
-def frames_of(addresses: Iterable[int], executable: Path) -> dict[int, Frames]:
+#: Of a module that a program has loaded: its path, and where it begins and ends.
+Module = tuple[str, int, int]
+
+
+def modules_of(folder: Path) -> list[Module]:
+    """The modules that a run has loaded, as it notes them in its folder."""
+    file = folder / "modules"
+    lines = file.read_text().splitlines() if file.exists() else []
+    parts = (line.split(" ", 2) for line in lines)
+    return [(path, int(first, 16), int(end, 16)) for first, end, path in parts]
+
+
+def frames_of(
+    addresses: Iterable[int], executable: Path, modules: Iterable[Module] = ()
+) -> dict[int, Frames]:
     """(function, file, line) of the code before each return address, innermost first."""
-    wanted = {a - 1: a for a in dict.fromkeys(addresses)}
-    found = messages._addr2line(str(executable), wanted)
-    return {address: found.get(before, ()) for before, address in wanted.items()}
+    left = dict.fromkeys(addresses)
+    made: dict[int, Frames] = {}
+    for path, first, end in [*modules, (str(executable), 0, 1 << 64)]:
+        own = {a - 1 - first: a for a in left if first < a <= end and a not in made}
+        found = messages._addr2line(path, own) if own else {}
+        made |= {address: found.get(before, ()) for before, address in own.items()}
+    return made
 
 
 def with_lines(text: str, executable: Path) -> str:
-    """A message in which "@0x401234@" becomes "file.cu:12"."""
+    """A message in which "@0x401234@", and "@module.so@0x1234@", become "file.cu:12"."""
+    text = re.sub(r"@/[^@\s]*@0x[0-9a-f]+@", lambda m: messages.with_lines(m[0]), text)
     addresses = [int(a, 16) for a in re.findall(r"@(0x[0-9a-f]+)@", text)]
     frames = frames_of(addresses, executable)
     return re.sub(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,7 +77,8 @@ def run(
     kind = "watched" if check else "dissected" if dissects else "fast"
     executable = build.program(source, kind, options, () if source == named else (named,))
     with tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
-        settings = {"gpu": gpu, "limit": str(limit)}
+        settings = {"gpu": gpu, "limit": str(limit), "kind": kind, "source": str(source)}
+        settings |= {"python": sys.executable, "packages": str(_PACKAGES)}
         settings["sizes"] = sizes(sources.own(source, options).values())
         if check:
             texts = sources.own(source, options).values()
@@ -124,6 +126,8 @@ def debugged(source: Path, options: Options = NONE) -> tuple[Path, tuple[str, ..
     return build.program(source, "debug", options, required), tuple(dict.fromkeys(names))
 
 
+#: Where the package is, for a program that builds modules.
+_PACKAGES = Path(__file__).resolve().parents[3]
 _LIBRARIES = ("cublasLt", "cublas", "curand", "cufft", "cusparse", "cusolver", "cudnn")
 
 

@@ -64,7 +64,8 @@ __forceinline__ void load_matrix_sync(F &f, const T *from, unsigned stride, bool
   kw_reads(from, 16, true);  // lines of a matrix begin at multiples of 16 bytes
 #endif
   for (int i = 0; i < F::num_elements; ++i) {
-    const int e = element<F::num_elements>(i, kw::emulator::lane()), r = e / F::cols, c = e % F::cols;
+    const int e = element<F::num_elements>(i, kw::emulator::lane()), r = e / F::cols,
+              c = e % F::cols;
     f.x[i] = columns ? from[r + size_t(c) * stride] : from[size_t(r) * stride + c];
   }
   __syncwarp();

@@ -46,6 +46,7 @@ const Model &model() {
 
 }  // namespace
 
+cudaError_t invalid_value() { return give(cudaErrorInvalidValue); }
 cudaError_t give(cudaError_t e) {
   if (e) last = e;
   return e;

@@ -250,7 +250,7 @@ void run(const Job &job) {
   emulator::Launch launch = {};
   launch.entry = job.entry;
   launch.arguments = static_cast<void *const *>(job.closure.get());
-  launch.library = r.library;
+  launch.library = job.library ? *job.library : r.library;
   launch.grid = {c.grid.x, c.grid.y, c.grid.z};
   launch.block = {c.block.x, c.block.y, c.block.z};
   launch.shared = c.shared;
@@ -346,7 +346,7 @@ cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **a
   if (auto e = bound(kernel, arguments, Config(grid, block, shared, stream), &job)) return give(e);
   job.config.where = HERE;
   submit(job);
-  return cudaPeekAtLastError();
+  return poisoned() ? cudaSuccess : cudaPeekAtLastError();  // known when the host waits
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel,
                                 void **arguments) {
@@ -365,7 +365,7 @@ cudaError_t cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, dim3 bloc
   job.config.where = HERE;
   job.config.cooperative = true;
   submit(job);
-  return cudaPeekAtLastError();
+  return poisoned() ? cudaSuccess : cudaPeekAtLastError();
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data) {
   API;

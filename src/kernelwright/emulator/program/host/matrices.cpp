@@ -64,8 +64,7 @@ const float *table(Type t) {
 }
 
 // Takes n numbers of a row or a column, whose bits are `stride` elements apart.
-template <typename Bits>
-void take(Factors &f, Type t, const Bits *bits, int n, int stride) {
+template <typename Bits> void take(Factors &f, Type t, const Bits *bits, int n, int stride) {
   if (t.bits == 16) {
     const float *const known = table(t);
     for (int i = 0; i < n; ++i) f.value[i] = known[bits[i * stride] & 0xffff];

@@ -207,19 +207,23 @@ cudaError_t copy(const char *function, void *to, const void *from, size_t bytes,
     return give(cudaErrorInvalidMemcpyDirection);
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
   const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  const auto fail = [] {
+    read_back();  // the program would have copied: what fails is said elsewhere
+    return give(cudaErrorInvalidValue);
+  };
   if (!to || !from || !inside(function, to, bytes, to_device, where) ||
       !inside(function, from, bytes, from_device, where))
-    return give(cudaErrorInvalidValue);
+    return fail();
   for (const void *p : {static_cast<const void *>(to), from})
     if (const std::string freed = freed_at(p); !freed.empty()) {
       note("api", line(where) + ": " + function + " touches " + freed);
-      return give(cudaErrorInvalidValue);
+      return fail();
     }
   if (const char *why = misdirected(to, from, to_device, from_device, kind)) {
     const char *const kinds[] = {"HostToHost", "HostToDevice", "DeviceToHost", "DeviceToDevice"};
     note("api",
          line(where) + ": " + function + " is told cudaMemcpy" + kinds[kind] + ", but " + why);
-    return give(cudaErrorInvalidValue);
+    return fail();
   }
   if (!to_device && !holding(to) && (from_device || holding(from))) read_back();
   synchronized();

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "host.h"
+#include "modules.h"
 
 namespace kw::program {
 namespace {
@@ -76,6 +77,11 @@ std::string setting(const char *name, const char *otherwise) {
   return std::getline(file, value) ? value : otherwise;
 }
 
+void loaded(const void *first, const void *end, const char *path) {
+  if (folder().empty()) return;
+  std::ofstream(folder() + "/modules", std::ios::app) << first << ' ' << end << ' ' << path << '\n';
+}
+
 void note(const char *kind, const std::string &text) {
   std::lock_guard<std::mutex> hold(lock);
   if (!strcmp(kind, "api")) noted = true;
@@ -84,7 +90,7 @@ void note(const char *kind, const std::string &text) {
     return;
   }
   std::ofstream file(folder() + "/notes", std::ios::app);
-  file << kind << '\t' << text << '\0';
+  file << kind << '\t' << module_lines(text) << '\0';
 }
 
 }  // namespace kw::program

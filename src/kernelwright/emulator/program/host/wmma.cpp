@@ -33,7 +33,8 @@ Type type_of(char letter, bool accumulator) {
 
 // Calls visit(number, its place in a lane) for each pair of elements.
 template <typename Visit>
-void each_pair(void *const *data, const void *Wmma::*which, int count, unsigned bytes, Visit visit) {
+void each_pair(void *const *data, const void *Wmma::*which, int count, unsigned bytes,
+               Visit visit) {
   for (int number = 0; number < count; number += 64)
     for (int lane = 0; lane < 32; ++lane) {
       const auto *its = static_cast<const char *>(static_cast<const Wmma *>(data[lane])->*which);
@@ -58,8 +59,7 @@ void gather(void *const *data, const void *Wmma::*which, int count, Type t, unsi
   : t.bits == 16 ? gather<unsigned short>(data, which, count, to)
                  : gather<unsigned>(data, which, count, to);
 }
-template <typename E, typename From>
-void scatter(void *const *data, int count, const From *from) {
+template <typename E, typename From> void scatter(void *const *data, int count, const From *from) {
   for (int number = 0; number < count; number += 64)
     for (int lane = 0; lane < 32; ++lane) {
       const From *const own = from + number + lane * 2;

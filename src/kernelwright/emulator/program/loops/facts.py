@@ -17,7 +17,10 @@ TOGETHER = re.compile(
       | __reduce_\w+_sync | __syncwarp | __syncthreads\w* | __threadfence\w* | __nanosleep
       | __pipeline_\w+ | __cluster\w* | __asm__ | __asm | asm | volatile | __volatile__
       | atomicCAS\w* | atomicExch\w* | cub | wmma | nvcuda | cuda | sync | memcpy_async
-      | \w+_partition | coalesced_\w+ | this_\w+ | \w+_group | thread_block\w* | atomic_ref
+      | (?:tiled|binary|labeled)_partition | coalesced_(?:threads|group)
+      | this_(?:thread_block|grid|multi_grid|cluster|thread)
+      | (?:multi_grid|grid|cluster|thread)_group
+      | thread_block(?:_tile)? | block_tile_memory | atomic_ref
       | arrive | arrive_and_wait | arrive_and_drop | barrier_arrive | barrier_wait | thread_local
       | setjmp | alloca | kw_\w+""",
     re.X,

@@ -1,5 +1,6 @@
 // Device functions of older toolkits, and those that only whole programs use.
 #pragma once
+#include <cfenv>
 
 // ---- shuffles and votes without a mask: they apply to the lanes that have not ended
 
@@ -15,6 +16,60 @@ KW_LEGACY(__shfl_xor, int lane)
 KW_BUILT_IN int __any(int predicate) { return __any_sync(0xffffffffu, predicate); }
 KW_BUILT_IN int __all(int predicate) { return __all_sync(0xffffffffu, predicate); }
 KW_BUILT_IN unsigned __ballot(int predicate) { return __ballot_sync(0xffffffffu, predicate); }
+
+// ---- instructions for dynamic programming (DPX): of a word, or of its two halves
+
+namespace kw::program {
+template <typename T, typename F>
+KW_BUILT_IN unsigned of_halves(F f, unsigned a, unsigned b, unsigned c = 0) {
+  const auto half = [](unsigned x, int i) { return static_cast<T>(x >> 16 * i); };
+  const auto one = [&](int i) {
+    return unsigned(static_cast<unsigned short>(f(half(a, i), half(b, i), half(c, i))));
+  };
+  return one(0) | one(1) << 16;
+}
+}  // namespace kw::program
+// NAME of T and of halves H: the operation, in which a sum has the width of its operands.
+#define KW_DPX(name, word, half, W, H, expression)                                            \
+  KW_BUILT_IN W name##word(W a, W b, W c) {                                                   \
+    using T = W;                                                                              \
+    return expression;                                                                        \
+  }                                                                                           \
+  KW_BUILT_IN unsigned name##half(unsigned a, unsigned b, unsigned c) {                       \
+    using T = H;                                                                              \
+    return kw::program::of_halves<H>([](T a, T b, T c) -> T { return expression; }, a, b, c); \
+  }
+#define KW_DPX_SIGNS(name, expression)                             \
+  KW_DPX(name, _s32, _s16x2, int, short, expression)               \
+  KW_DPX(name, _u32, _u16x2, unsigned, unsigned short, expression) \
+  KW_DPX(name, _s32_relu, _s16x2_relu, int, short, std::max<T>(expression, 0))
+KW_DPX_SIGNS(__viaddmax, std::max<T>(T(a + b), c))
+KW_DPX_SIGNS(__viaddmin, std::min<T>(T(a + b), c))
+KW_DPX_SIGNS(__vimax3, std::max<T>(std::max<T>(a, b), c))
+KW_DPX_SIGNS(__vimin3, std::min<T>(std::min<T>(a, b), c))
+#undef KW_DPX_SIGNS
+#undef KW_DPX
+#define KW_DPX_TWO(name, three)                                                       \
+  KW_BUILT_IN int name##_s32_relu(int a, int b) { return three##_s32_relu(a, b, b); } \
+  KW_BUILT_IN unsigned name##_s16x2_relu(unsigned a, unsigned b) {                    \
+    return three##_s16x2_relu(a, b, b);                                               \
+  }
+KW_DPX_TWO(__vimax, __vimax3)
+KW_DPX_TWO(__vimin, __vimin3)
+#undef KW_DPX_TWO
+// The predicates say whether a is the result.
+#define KW_DPX_PREDICATE(name, W, H, word, half, is)                                  \
+  KW_BUILT_IN W name##word(W a, W b, bool *pred) { return (*pred = a is b) ? a : b; } \
+  KW_BUILT_IN unsigned name##half(unsigned a, unsigned b, bool *high, bool *low) {    \
+    *high = static_cast<H>(a >> 16) is static_cast<H>(b >> 16);                       \
+    *low = static_cast<H>(a) is static_cast<H>(b);                                    \
+    return (*high ? a : b) & 0xffff0000u | (*low ? a : b) & 0xffffu;                  \
+  }
+KW_DPX_PREDICATE(__vibmax, int, short, _s32, _s16x2, >=)
+KW_DPX_PREDICATE(__vibmax, unsigned, unsigned short, _u32, _u16x2, >=)
+KW_DPX_PREDICATE(__vibmin, int, short, _s32, _s16x2, <=)
+KW_DPX_PREDICATE(__vibmin, unsigned, unsigned short, _u32, _u16x2, <=)
+#undef KW_DPX_PREDICATE
 
 // ---- atomics on vectors: one per element
 
@@ -56,6 +111,17 @@ inline float root(float a, int direction) {
   const float r = std::sqrt(a);
   return toward(r, static_cast<float>(-std::fma(double(r), double(r), -double(a))), direction);
 }
+// An operation that the processor rounds in this direction. Its operands are read behind the change
+// of the mode, for which the compiler would move or fold it otherwise.
+template <typename T, typename F>
+__attribute__((noinline)) T directed(int direction, F f, T a, T b = 0, T c = 0) {
+  volatile T x = a, y = b, z = c;
+  const int before = std::fegetround();
+  std::fesetround(direction > 0 ? FE_UPWARD : direction < 0 ? FE_DOWNWARD : FE_TOWARDZERO);
+  volatile T made = f(x, y, z);
+  std::fesetround(before);
+  return made;
+}
 }  // namespace kw::program
 #define KW_ROUNDED(suffix, direction)                                                          \
   inline float __fadd_##suffix(float a, float b) {                                             \
@@ -66,7 +132,8 @@ inline float root(float a, int direction) {
     return kw::program::narrow(double(a) * double(b), direction);                              \
   }                                                                                            \
   inline float __fmaf_##suffix(float a, float b, float c) {                                    \
-    return kw::program::narrow(double(a) * double(b) + double(c), direction);                  \
+    const auto f = [](float x, float y, float z) { return std::fma(x, y, z); };                \
+    return kw::program::directed(direction, f, a, b, c);                                       \
   }                                                                                            \
   inline float __fdiv_##suffix(float a, float b) {                                             \
     return kw::program::quotient(a, b, direction);                                             \
@@ -76,6 +143,30 @@ inline float root(float a, int direction) {
   inline float __double2float_##suffix(double a) { return kw::program::narrow(a, direction); } \
   inline float __int2float_##suffix(int a) { return kw::program::narrow(a, direction); }       \
   inline float __uint2float_##suffix(unsigned a) { return kw::program::narrow(a, direction); }
+#define KW_DIRECTED(name, suffix, direction, expression)                            \
+  inline double name##_##suffix(double a, double b) {                               \
+    const auto f = [](double x, double y, double) -> double { return expression; }; \
+    return kw::program::directed(direction, f, a, b);                               \
+  }
+#define KW_DOUBLES(suffix, direction)                                                        \
+  KW_DIRECTED(__dadd, suffix, direction, x + y)                                              \
+  KW_DIRECTED(__dsub, suffix, direction, x - y)                                              \
+  KW_DIRECTED(__dmul, suffix, direction, x *y)                                               \
+  KW_DIRECTED(__ddiv, suffix, direction, x / y)                                              \
+  inline double __drcp_##suffix(double a) { return __ddiv_##suffix(1, a); }                  \
+  inline double __dsqrt_##suffix(double a) {                                                 \
+    const auto f = [](double x, double, double) -> double { return std::sqrt(x); };          \
+    return kw::program::directed(direction, f, a);                                           \
+  }                                                                                          \
+  inline double __fma_##suffix(double a, double b, double c) {                               \
+    const auto f = [](double x, double y, double z) -> double { return std::fma(x, y, z); }; \
+    return kw::program::directed(direction, f, a, b, c);                                     \
+  }
+KW_DOUBLES(rz, 0)
+KW_DOUBLES(ru, 1)
+KW_DOUBLES(rd, -1)
+#undef KW_DOUBLES
+#undef KW_DIRECTED
 KW_ROUNDED(rz, 0)
 KW_ROUNDED(ru, 1)
 KW_ROUNDED(rd, -1)

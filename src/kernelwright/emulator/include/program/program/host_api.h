@@ -33,15 +33,28 @@ inline cudaError_t cudaStreamAttachMemAsync(cudaStream_t stream, T *p, size_t by
 
 // ---- symbols: variables of the program
 
+namespace kw::program {
+// Sets cudaErrorInvalidValue as the last error, and returns it.
+__attribute__((visibility("default"))) cudaError_t invalid_value();
+// Whether bytes of a variable are not all in it; of an array of unknown size, nothing is known.
+template <typename T> constexpr bool outside_symbol(size_t bytes, size_t offset) {
+  if constexpr (std::is_array_v<T> && std::extent_v<T> == 0)
+    return false;
+  else
+    return offset > sizeof(T) || bytes > sizeof(T) - offset;
+}
+}  // namespace kw::program
 template <typename T>
 inline cudaError_t cudaMemcpyToSymbol(const T &symbol, const void *from, size_t bytes,
                                       size_t offset = 0,
                                       cudaMemcpyKind kind = cudaMemcpyHostToDevice) {
+  if (kw::program::outside_symbol<T>(bytes, offset)) return kw::program::invalid_value();
   return ::cudaMemcpyToSymbol(static_cast<const void *>(&symbol), from, bytes, offset, kind);
 }
 template <typename T>
 inline cudaError_t cudaMemcpyFromSymbol(void *to, const T &symbol, size_t bytes, size_t offset = 0,
                                         cudaMemcpyKind kind = cudaMemcpyDeviceToHost) {
+  if (kw::program::outside_symbol<T>(bytes, offset)) return kw::program::invalid_value();
   return ::cudaMemcpyFromSymbol(to, static_cast<const void *>(&symbol), bytes, offset, kind);
 }
 template <typename T>
@@ -49,6 +62,7 @@ inline cudaError_t cudaMemcpyToSymbolAsync(const T &symbol, const void *from, si
                                            size_t offset = 0,
                                            cudaMemcpyKind kind = cudaMemcpyHostToDevice,
                                            cudaStream_t stream = nullptr) {
+  if (kw::program::outside_symbol<T>(bytes, offset)) return kw::program::invalid_value();
   return ::cudaMemcpyToSymbolAsync(static_cast<const void *>(&symbol), from, bytes, offset, kind,
                                    stream);
 }
@@ -57,6 +71,7 @@ inline cudaError_t cudaMemcpyFromSymbolAsync(void *to, const T &symbol, size_t b
                                              size_t offset = 0,
                                              cudaMemcpyKind kind = cudaMemcpyDeviceToHost,
                                              cudaStream_t stream = nullptr) {
+  if (kw::program::outside_symbol<T>(bytes, offset)) return kw::program::invalid_value();
   return ::cudaMemcpyFromSymbolAsync(to, static_cast<const void *>(&symbol), bytes, offset, kind,
                                      stream);
 }

@@ -58,6 +58,7 @@ struct Job {
   size_t count = 0;
   void (*places)(void *closure, void **) = nullptr;
   std::shared_ptr<void> (*remade)(const void *closure, void **arguments) = nullptr;
+  const emulator::Library *library = nullptr;  // of a module that the program has loaded
 };
 void submit(Job);
 // Memory that the host has written otherwise than by a function of the API.
@@ -166,6 +167,14 @@ template <typename... P> void *address(void (*kernel)(P...)) {
 }
 inline void *address(const void *p) { return const_cast<void *>(p); }
 
+// What a module that is loaded at run time has: a kernel or a variable, by the name that its
+// program gave it.
+struct Entry {
+  const char *name;
+  const void *at;
+  size_t bytes;  // of a variable; 0 for a kernel
+};
+
 // A call as a statement, whose error the program does not look at: KwUnchecked("f"), f(x);
 struct Unchecked {
   const char *function, *file;
@@ -202,6 +211,14 @@ extern "C" void kw_program_acts();
 extern "C" void kw_program_shares();
 #define KW_SHARES \
   __attribute__((constructor(102))) static void kw_shares() { kw_program_shares(); }
+#define KW_KERNEL(...) {#__VA_ARGS__, kw::program::address(&__VA_ARGS__), 0},
+#define KW_VARIABLE(...) {"&" #__VA_ARGS__, &__VA_ARGS__, sizeof(__VA_ARGS__)},
+#define KW_MODULE(bytes, ...)                                             \
+  KW_DYNAMIC_SHARED(bytes, KW_LABEL(kw_dynamic))                          \
+  KW_SHOWN const kw::program::Entry *kw_module_entries() {                \
+    static const kw::program::Entry all[] = {__VA_ARGS__{nullptr, 0, 0}}; \
+    return all;                                                           \
+  }
 #define KW_WHOLE_PROGRAM(bytes)                                                       \
   KW_DYNAMIC_SHARED(bytes, KW_LABEL(kw_dynamic))                                      \
   __attribute__((constructor(101))) static void kw_begin() {                          \
