@@ -180,9 +180,9 @@ struct Eight {
     Bits bits;
     std::memcpy(&bits, &sums, sizeof bits);
     bits &= ~((1ll << (52 - mantissa)) - 1);
-    Wide made;
-    std::memcpy(&made, &bits, sizeof made);
-    return __builtin_convertvector(made, Floats);
+    Wide shorter;
+    std::memcpy(&shorter, &bits, sizeof shorter);
+    return __builtin_convertvector(shorter, Floats);
   }
 };
 
@@ -199,8 +199,8 @@ void multiply_eight(const Product &p, const Factors &row, const Factors *columns
   } else if (p.d == kHalf) {
     for (unsigned q = 0; q < 8; ++q) d[q] = half_bits(sums[q]);
   } else {
-    const Eight::Floats made = Eight::cut(sums, SMALL ? 13 : 23);
-    std::memcpy(d, &made, sizeof made);
+    const Eight::Floats results = Eight::cut(sums, SMALL ? 13 : 23);
+    std::memcpy(d, &results, sizeof results);
   }
 }
 
