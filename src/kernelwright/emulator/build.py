@@ -136,7 +136,8 @@ def _options(kind: str) -> list[str]:
 
 
 def _runtime_flags() -> tuple[str, ...]:
-    return (*compiler.LANGUAGE, "-O2", "-g1", "-fno-exceptions")
+    own = ("-DKW_AVX2",) if "-mavx2" in compiler._processor() else ()
+    return (*compiler.LANGUAGE, "-O2", "-g1", "-fno-exceptions", *own)
 
 
 def _build(source: Path, kind: str, names: tuple[str, ...]) -> None:
@@ -227,7 +228,8 @@ def _basis(source: Path, kind: str) -> list[str]:
     """The files that every library of a source depends on. Their paths are part of its debug
     info."""
     texts = includes.texts(source)
-    return [str(source.resolve()), *texts, _emulator(), compiler.version(), *compiler.flags(kind)]
+    own = (_emulator(), compiler.version(), *compiler.flags(kind), *_runtime_flags())
+    return [str(source.resolve()), *texts, *own]
 
 
 @once

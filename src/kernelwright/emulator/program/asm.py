@@ -96,11 +96,11 @@ def statement(one: Asm, text: str, place: str) -> str:
     code = text_of(text, one.inside, *one.code)
     if code.rpartition("\n")[2].lstrip().startswith("#"):  # a directive ends with its line
         code += "\n"
-    made = [f"kw::ptx::statement([] {{ return {code}; }}, {place}"]
+    parts = [f"kw::ptx::statement([] {{ return {code}; }}, {place}"]
     for constraint, value in one.operands:
         its = (text_of(text, one.inside, *part) for part in (constraint, value))
-        made.append(f"kw::ptx::operand({', '.join(its)})")
-    return ", ".join(made) + ")"
+        parts.append(f"kw::ptx::operand({', '.join(its)})")
+    return ", ".join(parts) + ")"
 
 
 _LATER = re.compile(rf"\b(?:{LATER}|asm)\b")
@@ -114,13 +114,13 @@ _OF_BRACKETS = re.compile(r'"(?:\\.|[^"\\\n])*"|[()]')
 def preprocessed(text: str) -> str:
     """The preprocessor's output with calls in place of the statements that were left to it
     (`LATER`) and of those of libcu++'s functions (`PTX`)."""
-    made: list[str] = []
+    parts: list[str] = []
     at = 0
-    for found in _LATER.finditer(text):
-        if found.start() < at or (found[0] != LATER and not _of_libcu(text, found.start())):
+    for word in _LATER.finditer(text):
+        if word.start() < at or (word[0] != LATER and not _of_libcu(text, word.start())):
             continue
-        end = _end(text, found.end())
-        own = text[found.start() : end]
+        end = _end(text, word.end())
+        own = text[word.start() : end]
         markers = list(_MARKER.finditer(own))
         whole = _MARKER.sub("", own)
         one = asm_at(tokens(whole), 0)
@@ -129,9 +129,9 @@ def preprocessed(text: str) -> str:
         call = statement(one, whole, "__builtin_FILE(), __builtin_LINE()").replace("\n", " ")
         after = f"\n{markers[-1][0]}" if markers else ""
         lines = own.count("\n", markers[-1].end() if markers else 0)
-        made += [text[at : found.start()], call, after, "\n" * lines]
+        parts += [text[at : word.start()], call, after, "\n" * lines]
         at = end
-    return "".join([*made, text[at:]])
+    return "".join([*parts, text[at:]])
 
 
 def _of_libcu(text: str, at: int) -> bool:

@@ -317,15 +317,15 @@ def _member_templates(all_: list[Token]) -> list[int]:
     heads = ("typename", "class")
     types = {b.text for a, b, c in zip(all_, all_[1:], all_[2:], strict=False)
              if a.text in heads and b.kind == "name" and c.text in (",", ">", "=")}  # fmt: skip
-    found: list[int] = []
+    places: list[int] = []
     for i, t in enumerate(all_[:-3]):
         its = [x.text for x in all_[i + 1 : i + 4]]
         if t.text not in types or its[0] != "::" or its[2] != "<" or all_[i - 1].text == "::":
             continue
         end = _angle_closing(all_, i + 3)
         if end is not None and end + 1 < len(all_) and all_[end + 1].text == "(":
-            found.append(i + 2)
-    return found
+            places.append(i + 2)
+    return places
 
 
 def _angle_closing(all_: list[Token], at: int) -> int | None:
