@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
     parser.add_argument("--seed", type=int, help="of the random sequences (default: a new one)")
     parser.add_argument(
-        "--seconds", type=float, default=240,
+        "--seconds", type=float, default=120,
         help="draw again after every function and operator has been checked, until then",
     )  # fmt: skip
     parser.add_argument("--record", type=Path, metavar="FILE", help="append the result to FILE")
@@ -198,14 +198,14 @@ def commands() -> Outcome:
 
 
 def tests(commit: str | None) -> Outcome:
-    """`make test`'s tests, on half of the cores: the other parts run too."""
+    """`make test`'s tests, in a process per core: the other parts end earlier, and mostly wait for
+    the GPU."""
     from kernelwright.workbench.records import suite
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / suite.FILE
-        cores = str(max(1, (os.cpu_count() or 2) // 2))
-        command = [sys.executable, "-m", "pytest", "-q", "-n", cores, "--dist", "worksteal",
-                   "--record-suite", str(file)]  # fmt: skip
+        command = [sys.executable, "-m", "pytest", "-q", "-n", str(os.cpu_count() or 2),
+                   "--dist", "worksteal", "--record-suite", str(file)]  # fmt: skip
         command += ["--commit", commit] if commit else []
         wide = {**os.environ, "COLUMNS": "600"}  # pytest cuts reasons to the width of the terminal
         code, out, err = _ended(command, env=wide)

@@ -71,26 +71,29 @@ def built():
     emulator.ensure(CudaKernel(SOURCE, name) for name in KERNELS)
 
 
-def run(name, *args, block=128, maps=(), grid=1, cluster=1, **how):
+def run(name, *args, block=128, maps=(), grid=1, cluster=1, nan=False, **how):
     """Launch a kernel of the fixture on tensors and Scalars, after its tensor maps."""
     built()
     tensors = tuple(f"a{i}" if isinstance(t, torch.Tensor) else t for i, t in enumerate(args))
     kernel = CudaKernel(SOURCE, name, cluster)
     step = Launch(kernel, (grid, 1, 1), (*maps, *tensors), (block, 1, 1))
-    values = (
-        [packed(hopper.encoded(m, tensor.data_ptr())) for m, tensor in maps.items()] if maps else []
-    )
+    values = []
+    for m, tensor in dict(maps).items():
+        bits = bytearray(hopper.encoded(m, tensor.data_ptr()))
+        bits[87] = nan  # runtime.h's TensorMap
+        values.append(packed(bytes(bits)))
     launch.run(launch.bound(step), step, [*values, *args], Schedule(**how))
 
 
-def copied(tensor, x, y, *, wide=32, high=8, swizzle=64, to=(0, 0), expected=None, waits=1, seed=0):
+def copied(tensor, x, y, *, wide=32, high=8, swizzle=64, to=(0, 0), expected=None, waits=1, seed=0,
+           nan=False):  # fmt: skip
     """The bytes of a box of a 2-D tensor in shared memory, after it was stored at `to`."""
     map_ = TensorMap("x", tensor.dtype, tuple(reversed(tensor.shape)), (tensor.stride(0) * 2,),
                      (wide, high), swizzle)  # fmt: skip
     size = wide * high * 2
     out = torch.zeros(size, dtype=torch.uint8)
     numbers = [i32(v) for v in (size, x, y, *to, size if expected is None else expected, waits)]
-    run("box", out, *numbers, block=32, maps={map_: tensor}, seed=seed)
+    run("box", out, *numbers, block=32, maps={map_: tensor}, seed=seed, nan=nan)
     return out
 
 
@@ -120,6 +123,14 @@ def test_a_box_is_copied_with_zeros_outside_of_the_tensor(wide, swizzle, x, y):
     want = TENSOR.view(torch.int16).clone()
     want[30:38, 24 : 24 + wide] = stored[:, : 64 - 24]
     assert torch.equal(tensor.view(torch.int16), want)
+
+
+def test_a_box_has_nans_outside_of_the_tensor_if_the_map_says_so():
+    found = copied(TENSOR.clone(), -5, 36, swizzle=0, nan=True).view(torch.int16).reshape(8, 32)
+    outside = torch.ones(8, 32, dtype=torch.bool)
+    outside[:4, 5:] = False
+    assert (found[outside] == 0x7FFF).all()
+    assert torch.equal(found[:4, 5:], TENSOR.view(torch.int16)[36:, :27])
 
 
 def test_what_is_read_before_the_barriers_phase_is_not_there_yet():
@@ -211,9 +222,10 @@ def test_a_descriptor_outside_of_shared_memory_is_named():
         run("halves", of_a, of_b, torch.zeros(64, 8), i64(128), i64(16000), i64(0), i32(0), i32(1))
 
 
-def laid_out(x, swizzle, k_major, lead, stride):
+def laid_out(x, swizzle, k_major, lead, stride, base=0):
     """A matrix (width, k) in shared memory as the PTX ISA's canonical layouts place it: atoms of 8
-    rows (of the width, or of k), each of one swizzle's width, whose 16-byte units are permuted."""
+    rows (of the width, or of k), each of one swizzle's width, whose 16-byte units are permuted by
+    their row of 128 bytes, counted from the one with the number `base`, where the matrix begins."""
     size, line = x.element_size(), swizzle or 16
     wide = line // size  # elements of an atom's row
     memory = torch.zeros(16384, dtype=torch.uint8)
@@ -230,13 +242,13 @@ def laid_out(x, swizzle, k_major, lead, stride):
             else:
                 at += down // 8 * lead + unit * stride
             at ^= (at >> 7 & (line // 16 - 1)) << 4
-            memory[at : at + size] = raw[row, k]
+            memory[base * 128 + at : base * 128 + at + size] = raw[row, k]
     return memory
 
 
-def descriptor(swizzle, lead, stride):
+def descriptor(swizzle, lead, stride, base=0):
     kind = {0: 0, 128: 1, 64: 2, 32: 3}[swizzle]
-    bits = kind << 62 | stride // 16 << 32 | lead // 16 << 16
+    bits = kind << 62 | base << 49 | stride // 16 << 32 | lead // 16 << 16 | base * 8
     return i64(bits - (bits >> 63 << 64))
 
 
@@ -277,7 +289,8 @@ def fragments(a):
     return parts.contiguous().view(torch.int32).reshape(128, 4)
 
 
-def multiplied(name, types, *, layouts=((0, True), (0, True)), add=1, signs=1, seed=0, from_=False):
+def multiplied(name, types, *, layouts=((0, True), (0, True)), add=1, signs=1, seed=0, from_=False,
+               base=0):  # fmt: skip
     """D of a kernel of the fixture on random operands, and what it should be."""
     torch.manual_seed(seed)
     result, *kinds = types
@@ -292,8 +305,8 @@ def multiplied(name, types, *, layouts=((0, True), (0, True)), add=1, signs=1, s
         if not swizzle:
             stride = 128 * (-(-k // wide) if k_major else lines // 8)
         values.append(x)
-        memory.append(laid_out(x, swizzle, k_major, lead, stride))
-        bits.append(descriptor(swizzle, lead, stride))
+        memory.append(laid_out(x, swizzle, k_major, lead, stride, base))
+        bits.append(descriptor(swizzle, lead, stride, base))
     d = drawn(64, 8, "s8").int() * 2**20 if result == "s32" else drawn(64, 8, result)
     words = held(d, 2 if result == "f16" else 4)
     from_a = fragments(values[0]) if from_ else torch.zeros(128, 4, dtype=torch.int32)
@@ -358,6 +371,17 @@ def test_operands_in_every_layout(name, majors, swizzle):
     layouts = [(swizzle, major) for major in majors]
     found, want, largest = multiplied(name, ("f32", "f16", "f16"), layouts=layouts)
     assert (found - want).abs().max() <= 2**-22 * largest
+
+
+@pytest.mark.parametrize("swizzle", [32, 64, 128])
+def test_a_pattern_that_begins_elsewhere_has_a_base_offset(swizzle):
+    """As the PTX ISA describes it: (address of the pattern >> 7) & 7."""
+    layouts = [(swizzle, True)] * 2
+    for base in (1, 3, 6):
+        found, want, largest = multiplied(
+            "held_f16", ("f32", "f16", "f16"), layouts=layouts, base=base
+        )
+        assert (found - want).abs().max() <= 2**-22 * largest
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from kernelwright.emulator.program import asm
 from kernelwright.emulator.program.attributes import attributes_of
 from kernelwright.emulator.program.rewrite import kernels_of, rewritten
 from kernelwright.emulator.program.unset import marked
@@ -74,3 +75,21 @@ def test_clusters_of_a_kernel():
     assert attributes_of([text]) == {"k": "kw::program::InClusters{N / 2, (1) * (1)}, "}
     made = rewritten("k<4><<<8, 32>>>(x);", kernels_of(text), {"k": "kw::program::InClusters{2}, "})
     assert "kw::program::InClusters{2}, 8, 32" in made
+
+
+def test_operands_that_macros_make_are_read_after_the_preprocessor():
+    text = 'asm volatile("x %0;" : OUT(a) : IN);\nasm("y %0;" : LETTER(a));\nasm(Z);'
+    assert rewritten(text, {}, macros={"OUT"}) == (
+        'KwAsm volatile("x %0;" : OUT(a) : IN);\n'
+        'kw::ptx::statement([] { return "y %0;"; }, __FILE__, __LINE__, '
+        "kw::ptx::operand(LETTER, (a)));\nKwAsm(Z);"
+    )
+    its = '# 7 "k.cu"\nf(); KwAsm volatile("x %0;"\n# 9 "k.cu"\n : "=r"(a) : "r"(b)); g();\n'
+    assert asm.preprocessed(its) == (
+        '# 7 "k.cu"\nf(); kw::ptx::statement([] { return "x %0;"; }, __builtin_FILE(), '
+        '__builtin_LINE(), kw::ptx::operand("=r", (a)), kw::ptx::operand("r", (b)))\n'
+        '# 9 "k.cu"\n; g();\n'
+    )
+    theirs = '# 1 "a/cuda/__ptx/b.h" 3\nasm ("y;" ::: "memory");\n# 2 "k.cu"\nasm("y;");\n'
+    made = asm.preprocessed(theirs)
+    assert 'return "y;"' in made and made.endswith('# 2 "k.cu"\nasm("y;");\n')

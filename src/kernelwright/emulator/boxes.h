@@ -6,9 +6,10 @@
 namespace kw::emulator {
 
 // Where byte `at` of shared memory is stored with a swizzle of so many bytes: units of 16 bytes are
-// permuted by the row of 128 bytes in which they are.
-inline unsigned swizzled(unsigned at, unsigned swizzle) {
-  return swizzle ? at ^ ((at >> 7 & (swizzle / 16 - 1)) << 4) : at;
+// permuted by the row of 128 bytes in which they are. `first`: the row with which the pattern
+// begins.
+inline unsigned swizzled(unsigned at, unsigned swizzle, unsigned first = 0) {
+  return swizzle ? at ^ (((at >> 7) - first & (swizzle / 16 - 1)) << 4) : at;
 }
 
 inline unsigned box_count(const TensorMap &m, unsigned d) {

@@ -31,7 +31,7 @@ struct Descriptor {
       offset = row / unit * stride + k / 8 * lead + k % 8 * 16 + row % unit * bytes;
     }
     const unsigned byte = start + offset;
-    return swizzled(byte, swizzle);
+    return swizzled(byte, swizzle, base);
   }
 };
 

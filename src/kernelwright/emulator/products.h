@@ -18,7 +18,6 @@ void read_operand(Thread &t, const Issued &i, std::uint64_t bits, unsigned rows,
                   bool k_major, std::uint32_t (*to)[32]) {
   const Descriptor d(bits);
   Running &b = running(t);
-  if (d.base) fail_at(t, i.where, "uses a descriptor with a base offset, which is not emulated,");
   const unsigned char *const shared = memory_of(worker_of(&t), b);
   const unsigned bytes = bits_of(f) / 8;
   for (unsigned r = 0; r < rows; ++r)

@@ -29,7 +29,7 @@ def agree(mine, theirs):
 
 # rows of which nothing is left without their mean
 
-ALL = ("manual", "native", "triton_row", "triton_loop", "cuda_superset", "cuda_block")
+ALL = ("manual", "triton_row", "triton_loop", "cuda_superset", "cuda_block")
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def preprocessed(text: str) -> str:
 
 
 def _of_libcu(text: str, at: int) -> bool:
-    start = text.rfind("\n# ", 0, at)
+    start = max(text.rfind("\n# ", 0, at), 0)
     return PTX in text[start : text.find("\n", start + 1)]
 
 
