@@ -186,7 +186,7 @@ def commands() -> Outcome:
 
         def run(sequence: dict[str, tuple[str, ...]]) -> None:
             for name, words in sequence.items():
-                command = [sys.executable, "-m", "kernelwright.cli", *words]
+                command = [sys.executable, "-m", "kernelwright", *words]
                 code, out, err = _ended(command, OF_COMMAND, cwd=folder, env=environment)
                 if code:
                     outcome.failures[f"commands: {name}"] = f"{code}: {_last(err or out)}"

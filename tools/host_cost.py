@@ -37,8 +37,8 @@ from support.hosted import CALLS, both, hosted  # noqa: E402
 from support.primitives import run  # noqa: E402
 
 COMMANDS = {
-    "kernelwright --help": ("-m", "kernelwright.cli", "--help"),
-    "kernelwright list": ("-m", "kernelwright.cli", "list"),
+    "kernelwright --help": ("-m", "kernelwright", "--help"),
+    "kernelwright list": ("-m", "kernelwright", "list"),
     "import torch": ("-c", "import torch"),
     "import torch, kernelwright": ("-c", "import torch, kernelwright"),
 }

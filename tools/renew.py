@@ -227,7 +227,7 @@ def _run(job: Job, folder: Path, budget: Budget, environment: dict[str, str]) ->
     with open(log, "w") as out:
         try:
             code = subprocess.run(
-                [sys.executable, "-m", "kernelwright.cli", *job.words],
+                [sys.executable, "-m", "kernelwright", *job.words],
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env={**environment, "KW_RECORDS": str(folder / job.name)},

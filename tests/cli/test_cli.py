@@ -32,7 +32,7 @@ GPU = torch.cuda.is_available()
 def run(*arguments, cwd=None):
     """(exit code, stdout, stderr) of the command in a separate process."""
     done = subprocess.run(
-        [sys.executable, "-m", "kernelwright.cli", *arguments],
+        [sys.executable, "-m", "kernelwright", *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,
@@ -129,7 +129,7 @@ def test_help_imports_only_what_renders_it():
     ours = loaded("from kernelwright.cli import main; main(['--help'])")
     assert packages(ours) - packages(drawn) == {"kernelwright"}
     assert {m for m in ours if m.startswith("kernelwright.")} == {
-        "kernelwright.cli",
+        "kernelwright",
         "kernelwright.ops",
         "kernelwright.support",
         "kernelwright.support.errors",

@@ -40,7 +40,7 @@ def checkout(tmp_path_factory):
 
 def run(checkout, *arguments):
     done = subprocess.run(
-        [sys.executable, "-m", "kernelwright.cli", *arguments],
+        [sys.executable, "-m", "kernelwright", *arguments],
         capture_output=True,
         text=True,
         cwd=checkout,

@@ -175,7 +175,7 @@ def test_verify_says_which_kernel_of_a_folder_crashes_and_goes_on(tmp_path):
     contributing.follow(folder)
     source = folder / "cuda_thread.cu"
     source.write_text(destructive(source.read_text(), "  if (i < n) y[i]"))
-    command = [sys.executable, "-m", "kernelwright.cli", "verify", str(folder), "--json"]
+    command = [sys.executable, "-m", "kernelwright", "verify", str(folder), "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     rows = {(r["operator"], r["rung"]): r for r in json.loads(done.stdout)["rows"]}

@@ -131,7 +131,7 @@ def test_a_program_as_its_makefile_builds_it(tmp_path):
         },
     )
     command = ["run", str(tmp_path / "p" / "main.cu"), "-DN=64", "-I", str(tmp_path / "given")]
-    start = [sys.executable, "-m", "kernelwright.cli", *command]
+    start = [sys.executable, "-m", "kernelwright", *command]
     done = subprocess.run([*start, "-std=c++20"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert subprocess.run([*start, "-std=c++17"], capture_output=True).returncode == 3

@@ -49,7 +49,7 @@ def test_one_process_continues_as_two(kind, alone, tmp_path):
 
 def test_fsdp_without_torchrun_says_how_to_start_it():
     with (
-        pytest.raises(UsageError, match=r"torchrun --nproc-per-node 2 -m kernelwright.cli train"),
+        pytest.raises(UsageError, match=r"torchrun --nproc-per-node 2 -m kernelwright train"),
         parallel.joined("fsdp", runs.CPU),
     ):
         pass

@@ -117,7 +117,7 @@ def train(
       kernelwright train --data shakespeare.txt --tokenizer chars --steps 2000
       kernelwright train --data tokens/ --model gpt2-124m --batch 512 --micro 32
       kernelwright train --resume runs/1 --steps 4000
-      torchrun --nproc-per-node 2 -m kernelwright.cli train --parallel fsdp
+      torchrun --nproc-per-node 2 -m kernelwright train --parallel fsdp
     """
     given: dict[str, Any] = {
         "data": data, "tokenizer": tokenizer, "vocabulary": vocabulary, "model": model,

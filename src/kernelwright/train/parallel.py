@@ -73,7 +73,7 @@ def joined(kind: str, device: torch.device) -> Generator[Processes]:
         if kind != "none":
             raise UsageError(
                 f"parallel: {kind} needs torchrun: "
-                f"torchrun --nproc-per-node 2 -m kernelwright.cli train --parallel {kind}"
+                f"torchrun --nproc-per-node 2 -m kernelwright train --parallel {kind}"
             )
         yield Processes("none", 0, 1, device)
         return

@@ -25,7 +25,7 @@ here_it_compiles = pytest.mark.skipif(
 def session(name, *commands):
     """The output of a session with these commands, including prompts."""
     done = subprocess.run(
-        [sys.executable, "-m", "kernelwright.cli", "debug", name],
+        [sys.executable, "-m", "kernelwright", "debug", name],
         input="\n".join(commands) + "\n",
         capture_output=True,
         text=True,

@@ -252,7 +252,7 @@ def test_the_margin_names_what_costs():
 
 def _command(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "kernelwright.cli", "dissect", *arguments],
+        [sys.executable, "-m", "kernelwright", "dissect", *arguments],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(kernelwright.__file__).parents[1])},
