@@ -129,7 +129,7 @@ def test_help_imports_only_what_renders_it():
     ours = loaded("from kernelwright.cli import main; main(['--help'])")
     assert packages(ours) - packages(drawn) == {"kernelwright"}
     assert {m for m in ours if m.startswith("kernelwright.")} == {
-        "kernelwright",
+        "kernelwright.cli",
         "kernelwright.ops",
         "kernelwright.support",
         "kernelwright.support.errors",

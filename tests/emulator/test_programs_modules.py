@@ -1,10 +1,13 @@
 """Modules of the driver API and NVRTC in whole programs."""
 
+import os
+import subprocess
+
 import pytest
 
 from kernelwright import emulator
 from kernelwright.emulator import program
-from kernelwright.emulator.program import module
+from kernelwright.emulator.program import build, module
 from kernelwright.support.errors import UsageError
 from support.paths import FIXTURES
 
@@ -78,3 +81,19 @@ def test_faults_in_modules_name_their_line(tmp_path):
     assert [f.text.split(":")[:2] for f in found] == [["k.cu", "2"]]
     ran = program.run(source)
     assert any("k.cu:2" in n.text for n in ran.notes), ran.notes
+
+
+@runs
+def test_a_file_that_is_missing_below_a_folder_named_like_a_header(tmp_path):
+    """Neither the program's own file nor those of the emulator's settings are headers."""
+    folder = tmp_path / "tmp.hY2"
+    folder.mkdir()
+    source = folder / "missing.cu"
+    source.write_text(
+        '#include <cstdio>\nint main(int, char **given) { return fopen(given[1], "r") ? 1 : 0; }\n'
+    )
+    done = subprocess.run(
+        [build.program(source, "fast"), folder / "none.txt"],
+        env={**os.environ, "KERNELWRIGHT_RUN": str(folder)},
+    )
+    assert done.returncode == 0

@@ -498,17 +498,19 @@ std::string header(const char *path) {
       return own + folder + name.string();
   return "";
 }
-bool of_machine_code(const char *path) {
+bool ends_in(const char *path, const char *extension) {
   const char *dot = std::strrchr(path, '.');
-  return dot &&
-         (!std::strcmp(dot, ".ptx") || !std::strcmp(dot, ".cubin") || !std::strcmp(dot, ".fatbin"));
+  return dot && !std::strcmp(dot, extension);
+}
+bool of_machine_code(const char *path) {
+  return ends_in(path, ".ptx") || ends_in(path, ".cubin") || ends_in(path, ".fatbin");
 }
 using Open = FILE *(*)(const char *, const char *);
 FILE *opened(const char *symbol, const char *path, const char *mode) {
   const auto plain = reinterpret_cast<Open>(dlsym(RTLD_NEXT, symbol));
   FILE *file = plain(path, mode);
   if (file || errno != ENOENT || *mode != 'r') return file;
-  if (std::strstr(path, ".h")) {
+  if (ends_in(path, ".h")) {
     const std::string own = header(path);
     errno = ENOENT;
     return own.empty() ? nullptr : plain(own.c_str(), mode);

@@ -94,8 +94,8 @@ class Code:
         return not condition or atomic(self.facts.meaning(condition))
 
     def _counts(self, node: Node) -> bool:
-        """Whether a loop ends by values that nothing but its own arithmetic changes: it waits for
-        nobody."""
+        """Whether only a loop's own arithmetic decides when it ends, so that it does not wait for
+        another thread."""
         a, b = node.head[0]
         inside = self.all[node.first : node.last + 1]
         if a == b or any(t.text in ("break", "return", "goto") for t in inside):
