@@ -39,6 +39,7 @@ WITH_A_GPU = (
     "a GPU (asserts|gives|may give|is here|times|.*runs).*",
     "an assertion on a device ends the process",
     "compute-sanitizer answers on a GPU",
+    "the emulator's checks.*",
     "needs .* of free GPU memory",
     "(runs|times) them instead",
     "(a stand-in|stands in) for a GPU.*",

@@ -25,7 +25,7 @@ from support.paths import FIXTURES
 SOURCE = FIXTURES / "emulated" / "foreign.cu"
 pytestmark = pytest.mark.skipif(
     availability.missing("cuda", "cpu") is not None or torch.cuda.is_available(),
-    reason="nothing is emulated here",
+    reason="a GPU runs kernels instead of the emulator",
 )
 
 

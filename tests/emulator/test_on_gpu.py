@@ -95,7 +95,7 @@ def test_errors_say_what_to_do(stand_in, tmp_path, monkeypatch):
     tools.find.cache_clear()
 
 
-@pytest.mark.skipif(os.path.exists("/dev/nvidiactl"), reason="this machine has a GPU")
+@pytest.mark.skipif(os.path.exists("/dev/nvidiactl"), reason="a GPU is here")
 def test_without_a_gpu():
     with pytest.raises(ToolchainError, match="Without --gpu, the program runs in the emulator"):
         on_gpu.capability()

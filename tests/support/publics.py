@@ -16,9 +16,7 @@ from kernelwright.workbench.verify.candidate import copy_of
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
-strict = pytest.mark.skipif(
-    DEVICE == "cuda", reason="a GPU forgives what the command then judges in a process without one"
-)
+strict = pytest.mark.skipif(DEVICE == "cuda", reason="the emulator's checks, which a GPU lacks")
 
 
 def randn(*shape, dtype=torch.float32, seed=0, device=DEVICE):

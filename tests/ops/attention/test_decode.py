@@ -142,7 +142,7 @@ def test_errors_name_the_argument(args, error, message):
         kw.attention_with_kv_cache(*args)
 
 
-@pytest.mark.skipif(DEVICE == "cuda", reason="a GPU stops with a device-side assertion")
+@pytest.mark.skipif(DEVICE == "cuda", reason="an assertion on a device ends the process")
 @pytest.mark.parametrize("length", [-1, 8])
 def test_a_full_sequence_is_an_error(length):
     with pytest.raises(IndexError, match=f"cache_seqlens: {length} is not between 0 and 7"):

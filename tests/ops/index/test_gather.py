@@ -49,7 +49,7 @@ def test_an_element_is_rounded_once(rung):
 
 
 @pytest.mark.cover
-@pytest.mark.skipif(DEVICE == "cuda", reason="an assertion ends the process's use of a GPU")
+@pytest.mark.skipif(DEVICE == "cuda", reason="an assertion on a device ends the process")
 @pytest.mark.parametrize("number", [-1, 5])
 @pytest.mark.parametrize("rung", [*GATHERING, *ADDING, "native"])
 def test_a_number_out_of_range_is_an_error(rung, number):

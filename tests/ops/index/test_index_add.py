@@ -44,7 +44,7 @@ def test_a_row_is_rounded_once(rung):
 
 
 @pytest.mark.cover
-@pytest.mark.skipif(DEVICE == "cuda", reason="an assertion ends the process's use of a GPU")
+@pytest.mark.skipif(DEVICE == "cuda", reason="an assertion on a device ends the process")
 @pytest.mark.parametrize("number", [-1, 5])
 @pytest.mark.parametrize("rung", [*ADDING, "native"])
 def test_a_number_out_of_range_is_an_error(rung, number):

@@ -67,14 +67,19 @@ def test_every_check_has_a_kernel_to_reject():
     assert {c.name for c in CHECKS} == {w.check for w in WRONG}
 
 
-@pytest.mark.parametrize("operator", NATIVE, ids=lambda op: op.name)
-def test_the_right_kernel_passes(operator):
+@pytest.mark.parametrize(
+    ("operator", "shown"),
+    [
+        pytest.param(op, c, id=f"{op.name}-{c.id}")
+        for op in NATIVE
+        for c in op.cases
+        if c.use == "verify"
+    ],
+)
+def test_the_right_kernel_passes(operator, shown):
     checks = tuple(c for c in CHECKS if c.name != "fake" or operator is SOFTMAX)
-    for c in operator.cases:
-        if c.use == "verify":
-            candidate = _right(operator, c)
-            found = rejection(Trial(candidate, c, DEVICE), thorough=c.numel > 0, checks=checks)
-            assert found is None, (c.id, found)
+    trial = Trial(_right(operator, shown), shown, DEVICE)
+    assert rejection(trial, thorough=shown.numel > 0, checks=checks) is None
 
 
 def _right(operator, shown):

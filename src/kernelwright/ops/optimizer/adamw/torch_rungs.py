@@ -37,7 +37,7 @@ def manual(
         wide = torch.promote_types(p.dtype, torch.float32)
         mw = m.to(wide).lerp(g.to(wide), 1 - beta1)
         # the weight first, as in PyTorch's steps: a large gradient's square overflows
-        vw = (beta2 * v.to(wide)).addcmul(g.to(wide), g.to(wide), value=1 - beta2)
+        vw = beta2 * v.to(wide) + (1 - beta2) * g.to(wide) * g.to(wide)
         denominator = vw.sqrt() / (1 - beta2**t).sqrt().to(wide) + eps
         decay = 1 - lr * weight_decay
         step_size = lr / (1 - beta1**t)

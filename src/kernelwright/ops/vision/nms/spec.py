@@ -80,9 +80,9 @@ def reference(boxes, scores, iou_threshold):
     """One box after another."""
     order = ranked(scores)
     boxes, kept = boxes[order], torch.ones_like(order, dtype=torch.bool)
-    suppresses = overlaps(boxes, boxes) > iou_threshold
     for i in range(len(boxes)):
-        kept[i + 1 :] &= ~(kept[i] & suppresses[i, i + 1 :])
+        (overlap,) = overlaps(boxes[i : i + 1], boxes[i + 1 :])
+        kept[i + 1 :] &= ~(kept[i] & (overlap > iou_threshold))
     return listed(order, kept)
 
 
