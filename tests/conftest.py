@@ -13,7 +13,7 @@ import torch
 import kernelwright.ops.every  # noqa: F401
 from kernelwright import toolchain
 from kernelwright.toolchain import availability, host
-from support import cover, recorded
+from support import cover, recorded, shared_gpu
 
 logging.getLogger("torch.__trace").propagate = False  # it would add thousands of lines to a failure
 GPU = torch.cuda.is_available()
@@ -59,6 +59,8 @@ os.environ["LC_ALL"] = "C.UTF-8"  # commands answer in the language of the local
 if os.environ.get("PYTEST_XDIST_WORKER"):
     torch.set_num_threads(1)  # workers and their child processes share the cores
     os.environ |= {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    if GPU:
+        shared_gpu.wait_without_spinning()
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
     parser.add_argument("--seed", type=int, help="of the random sequences (default: a new one)")
     parser.add_argument(
-        "--seconds", type=float, default=120,
+        "--seconds", type=float, default=60,
         help="draw again after every function and operator has been checked, until then",
     )  # fmt: skip
     parser.add_argument("--record", type=Path, metavar="FILE", help="append the result to FILE")
@@ -231,6 +231,10 @@ def work(part: str, share: int, of: int, seed: int, until: float) -> None:
     """Check one share of a part, and again with other draws while time is left."""
     import torch
 
+    from support import shared_gpu
+
+    if torch.cuda.is_available():
+        shared_gpu.wait_without_spinning()
     for turn in range(1 if part == "patched" else 100):
         for name, check in list(_checks(part).items())[share::of]:
             if turn and time.monotonic() > until:

@@ -237,7 +237,7 @@ def _inspected(side: Side, kernels: str, case: Case) -> list[dict[str, Any]]:
     home = Path(str(sys.modules[side.package].__file__)).parents[1]
     words = ("inspect", kernels, "--case", case.id, "--json")
     done = subprocess.run(
-        [sys.executable, "-m", f"{side.package}.cli", *words],
+        [sys.executable, "-c", f"from {side.package}.cli import main; main()", *words],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(home)},
