@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import kernelwright as kw
-from kernelwright.machine import clock, here, random_state, slug
+from kernelwright.machine import clock, here, profiler, random_state, slug
 from kernelwright.ops.elementwise.gelu import torch_rungs
 from kernelwright.ops.elementwise.glu.torch_rungs import native_swiglu, native_swiglu_backward
 from kernelwright.toolchain import inductor
@@ -287,6 +287,7 @@ def kernels_seen(fn: Callable, *args: Any) -> int:
     """The number of kernels that the profiler reports for one warm call on a GPU."""
     from torch.profiler import ProfilerActivity, profile
 
+    profiler.prepare()
     with torch.no_grad():
         fn(*args)
         torch.cuda.synchronize()

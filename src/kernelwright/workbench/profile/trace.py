@@ -13,6 +13,9 @@ from typing import Any
 
 import torch
 
+from kernelwright.machine import profiler
+from kernelwright.support.errors import ToolchainError
+
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
 _OURS = "kernelwright::"
@@ -125,6 +128,9 @@ def record(step: Callable[[], Any], device: torch.device, warm_up: int = 3) -> T
 
     Args:
         step: the step; it is called `warm_up` times first.
+
+    Raises:
+        ToolchainError: the profiler reports no kernel on the GPU.
     """
     from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -133,16 +139,20 @@ def record(step: Callable[[], Any], device: torch.device, warm_up: int = 3) -> T
     activities = [ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
+        profiler.prepare()
         torch.cuda.synchronize()
-    profiler = profile(activities=activities, with_stack=True, profile_memory=True)
-    with profiler as found, record_function(_STEP):
+    session = profile(activities=activities, with_stack=True, profile_memory=True)
+    with session as found, record_function(_STEP):
         step()
         if device.type == "cuda":
             torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         found.export_chrome_trace(str(path))
-        return read(json.loads(path.read_text(encoding="utf-8", errors="replace")))
+        trace = read(json.loads(path.read_text(encoding="utf-8", errors="replace")))
+    if device.type == "cuda" and not trace.on_gpu:
+        raise ToolchainError("the profiler reports no kernel on the GPU; profile once more")
+    return trace
 
 
 def read(document: dict[str, Any]) -> Trace:

@@ -1,0 +1,21 @@
+"""PyTorch's profiler on a GPU."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+
+@cache
+def prepare() -> None:
+    """Profile an empty kernel, without use of the result.
+
+    CUPTI, which reports a GPU's kernels, starts with the first session of a process and can miss
+    all kernels of it; later sessions are complete.
+    """
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]):
+        torch.zeros(1, device="cuda")
+        torch.cuda.synchronize()
