@@ -12,6 +12,7 @@ import torch
 
 import kernelwright.ops.every  # noqa: F401
 from kernelwright import toolchain
+from kernelwright.machine import gpu_memory
 from kernelwright.toolchain import availability, host
 from support import cover, recorded, shared_gpu
 
@@ -112,6 +113,18 @@ def pytest_collection_modifyitems(config, items):
     left = set(items) - set(kept)
     config.hook.pytest_deselected(items=[item for item in items if item in left])
     items[:] = kept
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """A test for which a GPU has no memory, because of another process, waits and runs again."""
+    try:
+        return (yield)
+    except torch.OutOfMemoryError:
+        if not os.environ.get("PYTEST_XDIST_WORKER"):
+            raise
+    with gpu_memory.exclusive():
+        return item.runtest()
 
 
 def pytest_runtest_teardown(item):

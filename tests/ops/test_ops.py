@@ -5,12 +5,9 @@ A rung rejects the same cases on every machine. They are listed in refused/, so 
 rejects more is noticed; `pytest tests/ops/test_ops.py --write-refused` writes the lists.
 """
 
-import fcntl
-import os
 import re
 
 import pytest
-import torch
 
 from kernelwright.contract import H200
 from kernelwright.dispatch import ladders, unsupported_on
@@ -34,22 +31,7 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize(("ladder", "run"), found, ids=ids)
 
 
-@pytest.fixture
-def memory(run, tmp_path_factory):
-    """A case that needs most of a GPU's memory runs while no other process of the tests has one."""
-    if run.case.use != "big":
-        yield
-        return
-    torch.cuda.empty_cache()
-    folder = tmp_path_factory.getbasetemp()
-    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    with open(shared / "big", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-        torch.cuda.empty_cache()
-
-
-def test_rung_on_case(ladder, run, memory, request):
+def test_rung_on_case(ladder, run, request):
     among = of_a_cpu if cover.everything(request.config) else cover.among
     for config in run.configs:
         found = verify_case(ladder, run.rung, config, run.case, run.checks, among)

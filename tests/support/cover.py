@@ -9,7 +9,8 @@ Rungs on cases (test_ops.py), of which a ladder has hundreds:
 3. Each dtype, each layout, each kind of values and an empty case run on a rung of each backend
    (PyTorch, Triton, CUDA C++) that supports one: on the rung that has the fewest cases so far.
 4. Each shape, and each set of non-tensor arguments, runs on a kernel of ours, if one supports it:
-   on the CUDA C++ rung, or else on the other rung, that has the fewest cases so far.
+   on the CUDA C++ rung, or else on the other rung, that has the fewest cases so far; cases of more
+   than 2^31 elements on a rung that is dispatched for them.
 5. One case of each rung runs every check, the others those that call the rung once.
 Each compiled rung, whose cases take seconds, runs one case.
 Rungs with Hopper's instructions, which take seconds to build, are compiled for GPUs; those of
@@ -37,7 +38,7 @@ from typing import NamedTuple, TypeVar
 import pytest
 import torch
 
-from kernelwright.contract import Case, Config, Ladder, Rung
+from kernelwright.contract import H200, Case, Config, Ladder, Rung
 from kernelwright.dispatch import unsupported
 from kernelwright.toolchain import cpu_executor
 from kernelwright.workbench.binary_info import inspection
@@ -158,8 +159,14 @@ def _deal_among(
     cases = [case for case in cases if big or case.use != "big"]
     for case in pick(cases, lambda case: kinds(case) - seen):
         takers = [rung for rung in rungs if case in taken[rung.name]]
-        fewest = min(takers, key=lambda r: (r.backend != "cuda", len(chosen[r.name])))
-        chosen[fewest.name].setdefault(case, [fewest.configs[0]])
+        first = _dispatched(ladder, case) if case.use == "big" else ()  # others may take a minute
+        rung = min(takers, key=lambda r: (r.name not in first, r.backend != "cuda",
+                                          len(chosen[r.name])))  # fmt: skip
+        chosen[rung.name].setdefault(case, [rung.configs[0]])
+
+
+def _dispatched(ladder: Ladder, case: Case) -> tuple[str, ...]:
+    return ladder.order(H200, **inspection.specs_of(ladder, case)) if ladder.order else ()
 
 
 @cache

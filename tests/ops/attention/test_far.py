@@ -7,6 +7,7 @@ import torch
 
 from kernelwright.contract import case
 from kernelwright.dispatch import ladder, launcher
+from kernelwright.machine import gpu_memory
 from support.publics import DEVICE
 
 BF16, FAR = torch.bfloat16, 2**31 + 64
@@ -28,7 +29,8 @@ CALLS = (
 @pytest.fixture(scope="module")
 def memory():
     """A page of it that is not touched is never allocated."""
-    return torch.empty(FAR + 2**24, dtype=BF16, device=DEVICE)
+    with gpu_memory.exclusive():
+        yield torch.empty(FAR + 2**24, dtype=BF16, device=DEVICE)
 
 
 def apart(t, memory, nth, dim):

@@ -327,7 +327,7 @@ def test_the_learners_way(tmp_path, capfd, monkeypatch):
     assert code == 0, (out, err)
     assert json.loads(out)["outcome"] == "right"
     code, out, _ = command(name, "--solution")
-    assert code == 0 and "is identical to the rung" in out
+    assert code == 0 and "is identical to the solution" in out
     code, out, _ = command("--json")
     states = {row["file"]: row["state"] for row in json.loads(out)}
     assert states.pop("gelu_numba_thread.py") == "right"

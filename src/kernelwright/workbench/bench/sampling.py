@@ -38,6 +38,7 @@ HEADS = (32, 40, 48, 64, 72, 80, 96, 112, 128, 160, 192, 256)
 
 #: How a case's sizes are drawn. Vectorization and registers depend on the last size.
 STRATA = ("model", "between", "odd", "random", "short")
+THREADS = "threads"  # the parameter that follows from the GPU, not from a model
 LONGEST = 1 << 18  # the largest size that is drawn at random
 TRIES = 400  # draws per requested case before NotSampled is raised
 
@@ -115,7 +116,9 @@ def _drawn(template: Case, stratum: str, rng: Random, most: int) -> Case:
         sizes = [min(sizes[0], room)]
     elif math.prod(sizes) > room:  # as many rows as fit, with the other sizes as drawn
         sizes[0] = max(1, room // math.prod(sizes[1:]))
-    params = tuple((k, _parameter(v, stratum, rng)) for k, v in template.params)
+    params = tuple(
+        (k, v if k == THREADS else _parameter(v, stratum, rng)) for k, v in template.params
+    )
     return replace(template, shape=tuple(sizes), params=params, use="verify", label=stratum)
 
 

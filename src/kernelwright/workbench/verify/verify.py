@@ -19,7 +19,7 @@ import torch
 
 import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright import toolchain
-from kernelwright.contract import Case, Config, Ladder, Rung
+from kernelwright.contract import Case, Config, Ladder, Operator, Rung
 from kernelwright.contract.compare import Accuracy, Error, compare
 from kernelwright.dispatch import (
     UnknownOperator,
@@ -31,8 +31,7 @@ from kernelwright.dispatch import (
     specs_of,
     unsupported,
 )
-from kernelwright.machine import random_state
-from kernelwright.support import cache
+from kernelwright.machine import gpu_memory, random_state
 from kernelwright.support.errors import GOOD, INCONCLUSIVE, WRONG
 from kernelwright.toolchain import availability, redzones
 from kernelwright.toolchain.interpreter import GLUON
@@ -251,11 +250,8 @@ def verify_case(
     if reason:
         return Outcome("skipped", case, why=reason)
     if case.use == "big":
-        with cache.locked("memory of a GPU"):  # concurrent processes also need most of it
-            try:
-                return _verify_big(ladder, rung, config, case)
-            finally:
-                torch.cuda.empty_cache()
+        with gpu_memory.exclusive():
+            return _verify_big(ladder, rung, config, case)
     trial = Trial(candidate(ladder, rung, config, device), case, device)
     try:
         args = trial.expected().args
@@ -284,31 +280,49 @@ def verify_case(
 def _verify_big(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Outcome:
     """Verify a case of more than 2**31 elements, which tests address arithmetic. A float64
     reference does not fit into memory as well, so a result is compared with PyTorch's own, unless
-    the operator has a float64 result of few elements."""
+    the operator has a float64 result of few elements. The case is skipped if PyTorch's part needs
+    more memory than other processes leave."""
     op = ladder.operator
-    made = op.inputs(case, "cuda")
-    args = op.with_defaults(made)
-    reason = unsupported(rung, _normalised(ladder, args), device_of(args))
-    if reason:
-        return Outcome("skipped", case, why=reason)
-    theirs = map_tensors(args, copy_of) if op.mutated else args
-    native = entry_of(ladder, ladder.rung("native"))
+    free = torch.cuda.mem_get_info()[0] / 2**30
+    small = Outcome("skipped", case, why=f"needs more than {free:.0f} GiB of free GPU memory")
     try:
-        want = all_results(op, theirs, native(*theirs.values()))
+        args = op.with_defaults(op.inputs(case, "cuda"))
+        reason = unsupported(rung, _normalised(ladder, args), device_of(args))
+        if reason:
+            return Outcome("skipped", case, why=reason)
+        theirs = map_tensors(args, copy_of) if op.mutated else args
+        want = all_results(op, theirs, entry_of(ladder, ladder.rung("native"))(*theirs.values()))
+    except torch.OutOfMemoryError:
+        return small
+    try:
         got = all_results(op, args, launcher(ladder, args, rung.name, config)(*args.values()))
-        exact = op.large(**args) if op.large else {}
-        names = result_names(op, args)
-        for i, (name, mine, theirs_own) in enumerate(zip(names, got, want, strict=True)):
-            if name in exact:
-                found = compare(mine, theirs_own, exact[name][0], noise=exact[name][1])
-                why = None if found.ok else found.why
-            else:
-                why = differs(mine, theirs_own, partial(noise_of_rows, op, args, theirs_own, i))
-            if why:
-                return Outcome("wrong", case, "value", f"{name}: {why}")
+        torch.cuda.synchronize()
     except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
         return Outcome("error", case, why=in_folder(ladder, e))
-    return Outcome("pass", case)
+    try:
+        why = _difference(op, args, got, want)
+    except torch.OutOfMemoryError:
+        return small
+    return Outcome("wrong", case, "value", why) if why else Outcome("pass", case)
+
+
+def _difference(
+    op: Operator,
+    args: dict[str, Any],
+    got: tuple[torch.Tensor, ...],
+    want: tuple[torch.Tensor, ...],
+) -> str | None:
+    """Which result is wrong, and why."""
+    exact = op.large(**args) if op.large else {}
+    for i, (name, mine, theirs) in enumerate(zip(result_names(op, args), got, want, strict=True)):
+        if name in exact:
+            found = compare(mine, theirs, exact[name][0], noise=exact[name][1])
+            why = None if found.ok else found.why
+        else:
+            why = differs(mine, theirs, partial(noise_of_rows, op, args, theirs, i))
+        if why:
+            return f"{name}: {why}"
+    return None
 
 
 def candidate(ladder: Ladder, rung: Rung, config: Config, device: str) -> Candidate:

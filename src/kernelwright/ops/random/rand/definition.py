@@ -68,18 +68,16 @@ def _single(x: float) -> float:
     return torch.tensor(x, dtype=torch.float32, device="cpu").item()
 
 
-def _position(state, step):
+def _position(state, step: int):
     return (state[1:] >> 2) + step
 
 
 def _grid(state, size, threads: int, made: Callable) -> torch.Tensor:
-    """A tensor of this size, some steps of the grid at a time; `made` converts a call's words to
-    values."""
+    """A tensor of this size, step by step of the grid; `made` converts a call's words to values."""
     n = math.prod(size)
     sequence = torch.arange(threads, device=state.device)
-    steps = torch.arange(max(1, -(-n // (WORDS * threads))), device=state.device)
-    parts = []
-    for some in steps.split(max(1, CHUNK // threads)):
-        position = _position(state, some)[:, None].expand(-1, threads)
-        parts.append(made(philox(state[:1], position, sequence)).transpose(-1, -2).flatten())
-    return torch.cat(parts)[:n].view(tuple(size))
+    steps = [
+        made(philox(state[:1], _position(state, step).expand(threads), sequence)).T.flatten()
+        for step in range(max(1, -(-n // (WORDS * threads))))
+    ]
+    return torch.cat(steps)[:n].view(tuple(size))
