@@ -1,5 +1,8 @@
 """Two processes, each with half of a patched model: run by test_patch.py."""
 
+import logging
+import sys
+
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -7,6 +10,9 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 import kernelwright as kw
 from support import ranks
 from support.patched_models import batch, make
+
+
+logging.basicConfig(stream=sys.stdout, level=logging.INFO)
 
 
 def run(rank):

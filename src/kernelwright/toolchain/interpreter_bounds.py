@@ -244,7 +244,7 @@ def _atomic_cas(operation):
 def _note_atomic(pointers: Any, mask: np.ndarray) -> None:
     if _launch is not None:
         _launch.atomic = True
-        _launch.check("updates", pointers, np.asarray(mask, dtype=bool))
+        _launch.check("updates", pointers, mask)
 
 
 def _unknown(convert):
@@ -258,8 +258,9 @@ def _unknown(convert):
 
 
 def _data(mask: Any) -> np.ndarray:
-    """A mask's values; block pointers pass an array."""
-    return mask if isinstance(mask, np.ndarray) else mask.data
+    """A mask as booleans; block pointers pass an array, and conditions of a block and a number are
+    integers."""
+    return np.asarray(mask if isinstance(mask, np.ndarray) else mask.data, dtype=bool)
 
 
 def _span(t: Any) -> tuple[int, int]:

@@ -330,4 +330,4 @@ def test_trainer_reports_the_same_losses(tmp_path):
 def test_fsdp2_on_two_ranks():
     """Each rank has half of each parameter; loss and gradients are those of one process."""
     said = ranks.output("patched_fsdp.py")
-    assert said.count("LlamaForCausalLM:") == 3  # printed only by rank 0, each time
+    assert said.count("LlamaForCausalLM:") == 3  # logged only by rank 0, each time
