@@ -11,7 +11,6 @@ import kernelwright as kw
 from support import ranks
 from support.patched_models import batch, make
 
-
 logging.basicConfig(stream=sys.stdout, level=logging.INFO)
 
 

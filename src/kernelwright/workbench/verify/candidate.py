@@ -11,7 +11,9 @@ import torch
 
 from kernelwright.contract import Case, Operator
 
-FENCE = 64  # elements of filler on either side of a copied argument
+#: Elements of filler on either side of a copied argument: what a block of 1024 threads reaches with
+#: four elements each, so that its result does not depend on what is beside the argument.
+FENCE = 4096
 _CACHED = 2**20  # elements; the expected results of larger cases are not cached
 
 
