@@ -19,7 +19,7 @@ from kernelwright.support.errors import NoSpace, UsageError
 from kernelwright.workbench.judge.judge import judge, judge_all
 from kernelwright.workbench.judge.launch_file import LaunchFile, plan_of
 from kernelwright.workbench.judge.sandbox import kernels, sandbox
-from kernelwright.workbench.judge.sandbox.proxy import There
+from kernelwright.workbench.judge.sandbox.proxy import SandboxRunner
 from kernelwright.workbench.judge.sandbox.sandbox import Arena, Box, Died, Failed, Limits
 from kernelwright.workbench.judge.spec import subject_of
 from kernelwright.workbench.scaffold import scaffold
@@ -199,10 +199,12 @@ def test_the_environment_is_scrubbed_and_caches_are_its_own(monkeypatch):
     with Box(device, limits=QUICK) as box:
         box.load(USER, "tells")
         softmax = subject_of("softmax")
-        place = There(box, softmax.operator, lambda args: {"listed": [*args.values()], "named": {}})
+        runner = SandboxRunner(
+            box, softmax.operator, lambda args: {"listed": [*args.values()], "named": {}}
+        )
         args = softmax.of(softmax.operator.inputs(softmax.operator.case(SMALL), "cpu"))
         with pytest.raises(Failed, match="ValueError") as e:
-            place.run(place.fence(args))
+            runner.run(runner.fence(args))
         said, folder = e.value.message, box.process.folder
         assert "'SECRET_TOKEN': ''" in said and f"{folder}/home" in said
         assert "'LIBRARY_PATH': '/opt/cuda/lib'" in said  # compilers need it

@@ -11,7 +11,7 @@ from kernelwright.contract import case
 from kernelwright.machine import clock, here
 from kernelwright.workbench.judge import timing
 from kernelwright.workbench.judge.sandbox import rounds
-from kernelwright.workbench.judge.sandbox.proxy import There
+from kernelwright.workbench.judge.sandbox.proxy import SandboxRunner
 from kernelwright.workbench.judge.sandbox.sandbox import Box
 from kernelwright.workbench.judge.spec import subject_of
 from support.fake_gpu import FakeBox
@@ -25,8 +25,10 @@ def timed(name, box, monkeypatch, sets=4, shape=(32, 768)):
     shown = case(shape, torch.float32, use="bench", dim=-1)
     subject = only_native(shown)
     box.load(USER, name, make=name[0].isupper())
-    place = There(box, subject.operator, lambda args: {"listed": [*args.values()], "named": {}})
-    guest = timing.Timed(name, place, subject, seed=3)
+    runner = SandboxRunner(
+        box, subject.operator, lambda args: {"listed": [*args.values()], "named": {}}
+    )
+    guest = timing.Timed(name, runner, subject, seed=3)
     ((table, _),) = timing.timed(guest, [shown], quick=True, limits=0.2)
     assert table.roof is not None
     return guest, next(r for r in table.rows if r.name == name)
@@ -92,8 +94,8 @@ def test_an_answer_before_the_work_is_done_is_found(monkeypatch):
             now[0] += 0.02 if do == "clock" else repeat_s
             return 20_000.0  # the GPU's time according to its events
 
-        place = SimpleNamespace(box=SimpleNamespace(process=SimpleNamespace(ask=ask)))
-        made = timing.Timed("fn", place, None, seed=0)
+        runner = SimpleNamespace(box=SimpleNamespace(process=SimpleNamespace(ask=ask)))
+        made = timing.Timed("fn", runner, None, seed=0)
         made._rounds = made._launches = 10
         return made
 
@@ -137,12 +139,14 @@ def test_kernels_that_are_no_operators_move_unknown_bytes(monkeypatch):
     softmax = subject_of("softmax")
     args = softmax.of(softmax.operator.inputs(softmax.operator.case(SMALL), "cpu"))
     with FakeBox(monkeypatch) as box:
-        place = There(box, softmax.operator, lambda args: {"listed": [*args.values()], "named": {}})
+        runner = SandboxRunner(
+            box, softmax.operator, lambda args: {"listed": [*args.values()], "named": {}}
+        )
         told = {}
         for name in ("softmax", "several_kernels"):
             box.load(USER, name)
-            fenced = place.fence(args)
-            told[name] = box.process.ask("costs", args=place.told(fenced.args))
+            fenced = runner.fence(args)
+            told[name] = box.process.ask("costs", args=runner.told(fenced.args))
     assert [t["launches"] for t in told.values()] == [5, 5]
     assert told["softmax"]["moved"] is None and told["several_kernels"]["moved"] > 0
 

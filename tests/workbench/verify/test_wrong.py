@@ -10,7 +10,7 @@ from wrong.operators import SOFTMAX
 from kernelwright.workbench.verify import integrity
 from kernelwright.workbench.verify.candidate import Candidate
 from kernelwright.workbench.verify.checks import CHECKS, memory_flat, rejection, value
-from kernelwright.workbench.verify.trial import Here, Trial
+from kernelwright.workbench.verify.trial import LocalRunner, Trial
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -101,13 +101,13 @@ def test_what_a_kernel_patched_is_put_back():
 
 @pytest.mark.parametrize(("growths", "left"), [([0], 0), ([512, 0], 0), ([512, 512], 1024)])
 def test_only_what_more_calls_add_to_is_a_leak(growths, left):
-    class Grows(Here):
+    class Grows(LocalRunner):
         def growth(self, fenced, calls):
             return growths.pop(0)
 
     small = next(c for c in SOFTMAX.cases if c.dtype == torch.float32 and c.layout == "contiguous")
-    place = Grows(SOFTMAX, NATIVE[SOFTMAX], DEVICE)
-    candidate = Candidate(SOFTMAX, NATIVE[SOFTMAX], NATIVE[SOFTMAX], place=place)
+    runner = Grows(SOFTMAX, NATIVE[SOFTMAX], DEVICE)
+    candidate = Candidate(SOFTMAX, NATIVE[SOFTMAX], NATIVE[SOFTMAX], runner=runner)
     said = memory_flat(Trial(candidate, small, DEVICE))
     assert said == (f"{left} more bytes are allocated after 2000 calls" if left else None)
     assert growths == []

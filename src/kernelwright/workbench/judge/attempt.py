@@ -103,7 +103,7 @@ def _accepted(trial: Trial) -> str:
         args = trial.operator.inputs(case, trial.device)
         args = {a.name: args.get(a.name, a.default) for a in trial.operator.args}
         try:
-            trial.place.run(trial.place.fence(args))
+            trial.runner.run(trial.runner.fence(args))
         except Failed:
             continue
         return f"{values} values"

@@ -15,7 +15,7 @@ from kernelwright.workbench.verify.candidate import Expected, copy_of, same_bits
 from kernelwright.workbench.verify.checks import CHECKS, Check, differs
 from kernelwright.workbench.verify.trial import Trial
 
-from .sandbox.proxy import There
+from .sandbox.proxy import SandboxRunner
 from .sandbox.sandbox import Died, Failed
 
 
@@ -38,23 +38,23 @@ def layout(trial: Trial) -> str | None:
 def races_and_bounds(trial: Trial) -> str | None:
     """No two threads race, no access is out of bounds, nothing uninitialized is read, and all
     threads reach each barrier (CUDA C++ without a GPU)."""
-    place = trial.place
-    assert isinstance(place, There)
-    if not place.watchable or trial.case.numel > WATCHED:
+    runner = trial.runner
+    assert isinstance(runner, SandboxRunner)
+    if not runner.watchable or trial.case.numel > WATCHED:
         return None
-    found = place.watched(trial.fence())
+    found = runner.watched(trial.fence())
     return next((f"{c}: {found[c]}" for c in EMULATOR_CHECKS if c in found), None)
 
 
 def only_read(trial: Trial) -> str | None:
     """Arguments are not written during a call, not even if they are restored at its end. Without a
     GPU their memory is read-only; on a GPU, the version counters of PyTorch's operators show it."""
-    place = trial.place
-    assert isinstance(place, There)
-    if not place.lockable:
+    runner = trial.runner
+    assert isinstance(runner, SandboxRunner)
+    if not runner.lockable:
         return None
     try:
-        made = place.run(trial.fence(), locked=True)
+        made = runner.run(trial.fence(), locked=True)
     except Died as e:
         if "SIGSEGV" in str(e) or "SIGBUS" in str(e):
             return f"an argument is written during the call, and restored: {e}"
@@ -101,11 +101,11 @@ def _mixed(old: Any, new: Any) -> Any:
 def results_kept(trial: Trial) -> str | None:
     """Results of many calls share no memory while all of them are in use: they are not taken from a
     pool. One case of a kernel is enough."""
-    place = trial.place
-    assert isinstance(place, There)
-    if "results kept" in place.box.done:
+    runner = trial.runner
+    assert isinstance(runner, SandboxRunner)
+    if "results kept" in runner.box.done:
         return None
-    place.box.done.add("results kept")
+    runner.box.done.add("results kept")
     first = trial.first
     before, taken = [r.clone() for r in first.outputs], set(first.storages)
     runs, fenced = [first], trial.fence(seed=1)
@@ -126,16 +126,16 @@ def results_kept(trial: Trial) -> str | None:
 
 def another_shape(trial: Trial) -> str | None:
     """A call of one shape is right again after a call of another supported shape."""
-    place = trial.place
-    assert isinstance(place, There)
+    runner = trial.runner
+    assert isinstance(runner, SandboxRunner)
     while (other := trial.candidate.sibling(trial.case)) is not None:
         try:
             return checks.another_shape(trial)
         except Failed as e:
-            if not (e.refused or e.unable) or other.id in place.refused:
+            if not (e.refused or e.unable) or other.id in runner.refused:
                 raise
         trial.run(trial.fence(seed=1))  # this shape is still accepted; the other one was rejected
-        place.refused.add(other.id)
+        runner.refused.add(other.id)
     return None
 
 

@@ -23,7 +23,7 @@ from . import static_info, timing
 from .attempt import attempt
 from .call_signature import binding
 from .cases import Selection, thorough, with_declared_shapes
-from .sandbox.proxy import There
+from .sandbox.proxy import SandboxRunner
 from .sandbox.sandbox import Box, Died, Failed, Limits
 from .spec import Subject, first_results
 from .target import Target
@@ -187,8 +187,8 @@ class Judging:
     def with_times(self, verdict: Verdict, ids: list[str] | None) -> Verdict:
         """The verdict with its times, on the requested cases; what timing finds to be wrong is a
         failure."""
-        place = There(self.box, self.subject.operator, self.arguments_of)
-        guest = timing.Timed(verdict.target, place, self.subject, self.seed + 7)
+        runner = SandboxRunner(self.box, self.subject.operator, self.arguments_of)
+        guest = timing.Timed(verdict.target, runner, self.subject, self.seed + 7)
         refused = timing.refused(self.subject, verdict)
         cases = timing.cases_to_time(self.subject, self.held, self.device, self.quick, refused)
         if ids:
@@ -252,7 +252,7 @@ class Judging:
             self.deterministic and not self.subject.check,  # its tolerance decides
             sibling,
             any_strides=True,
-            place=There(
+            runner=SandboxRunner(
                 self.box, op, self.arguments_of, self.lockable, self.refused, self.unwatched == ""
             ),
             check=self.subject.check,

@@ -11,7 +11,7 @@ from kernelwright.dispatch import specs_of
 from kernelwright.machine import gpu_of
 from kernelwright.workbench.verify.trial import Trial
 
-from .sandbox.proxy import There
+from .sandbox.proxy import SandboxRunner
 from .sandbox.sandbox import Box, Died, Failed, Limits
 from .verdict import Costs
 
@@ -41,13 +41,13 @@ def found(box: Box, trial: Trial, target: Named, limits: Limits) -> dict[str, An
 
 
 def _kernels(box: Box, trial: Trial, target: Named, limits: Limits) -> tuple[list[dict], str]:
-    place = trial.place
-    assert isinstance(place, There)
-    fenced = place.fence(trial.expected().args)
+    runner = trial.runner
+    assert isinstance(runner, SandboxRunner)
+    fenced = runner.fence(trial.expected().args)
     gpu = gpu_of(box.device)
     arch = gpu.arch if gpu else ARCH
     try:
-        told = box.process.ask("kernels", args=place.told(fenced.args), arch=arch)
+        told = box.process.ask("kernels", args=runner.told(fenced.args), arch=arch)
         if told.get("launches"):  # they were interpreted, so a second process compiles them
             with Box(torch.device("cpu"), limits=limits, interpret=False) as other:
                 other.load(target.path, target.name, make=False)
@@ -62,11 +62,11 @@ def _kernels(box: Box, trial: Trial, target: Named, limits: Limits) -> tuple[lis
 
 
 def _costs(box: Box, trial: Trial) -> tuple[Costs | None, str]:
-    place = trial.place
-    assert isinstance(place, There)
-    fenced = place.fence(trial.expected().args)
+    runner = trial.runner
+    assert isinstance(runner, SandboxRunner)
+    fenced = runner.fence(trial.expected().args)
     try:
-        told = box.process.ask("costs", args=place.told(fenced.args))
+        told = box.process.ask("costs", args=runner.told(fenced.args))
     except (Failed, Died) as e:
         return None, f"not counted: {e}".splitlines()[0]
     specs, _ = trial.operator.normalise(specs_of(trial.expected().args))

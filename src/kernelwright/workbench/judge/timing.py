@@ -32,11 +32,17 @@ from kernelwright.workbench.bench.result import BenchResult
 from kernelwright.workbench.bench.workload import unfit
 from kernelwright.workbench.records import metrics
 from kernelwright.workbench.records.records import Record
-from kernelwright.workbench.verify.candidate import Expected, Fenced, expected, same_bits, tensors
+from kernelwright.workbench.verify.candidate import (
+    Expected,
+    GuardedArgs,
+    expected,
+    same_bits,
+    tensors,
+)
 from kernelwright.workbench.verify.large_tensors import right
 
 from .call_signature import value_of
-from .sandbox.proxy import There
+from .sandbox.proxy import SandboxRunner
 from .sandbox.sandbox import Died, Failed
 from .spec import Subject
 from .verdict import CaseOutcome, Verdict
@@ -58,8 +64,8 @@ class Timed:
         host_us: host microseconds of a call, on the case that was timed last.
     """
 
-    def __init__(self, name: str, place: There, subject: Subject, seed: int):
-        self.name, self.place, self.subject, self.seed = name, place, subject, seed
+    def __init__(self, name: str, runner: SandboxRunner, subject: Subject, seed: int):
+        self.name, self.runner, self.subject, self.seed = name, runner, subject, seed
         self.objections: dict[str, tuple[str, str]] = {}
         self.host_us: float | None = None
         self.case: Case | None = None
@@ -73,14 +79,14 @@ class Timed:
         self.case, self.prepared, self.host_us = case, False, None
         each = sum(t.untyped_storage().nbytes() + ROOM for t in tensors(want.args))
         given = sum(t.nbytes + ROOM for t in want.native)
-        self._fences: list[Fenced] = []
+        self._fences: list[GuardedArgs] = []
         with self._objecting():
-            self.place.box.rearm((len(sets) + 1) * each + 2 * given, largest=given)
-            run = self.place.run(self.place.fence(want.args))
+            self.runner.box.rearm((len(sets) + 1) * each + 2 * given, largest=given)
+            run = self.runner.run(self.runner.fence(want.args))
         verdict = self._right(want, run.results)
         if not verdict.ok:
             self.objections[case.id] = ("value", verdict.why)
-        self._fences = [self.place.fence(s) for s in sets]
+        self._fences = [self.runner.fence(s) for s in sets]
         return verdict, self._track
 
     @contextmanager
@@ -125,8 +131,8 @@ class Timed:
     def _prepare(self, passes: int) -> float:
         """Prepare its process, and find how many rounds make a wait long enough; returns the
         microseconds of one round."""
-        box = self.place.box
-        told = [self.place.told(f.args) for f in self._fences]
+        box = self.runner.box
+        told = [self.runner.told(f.args) for f in self._fences]
         prepared = box.process.ask("prepare", box.limits.load_s, sets=told, passes=passes)
         self._launches = int(prepared["launches"])
         self.uncaptured = str(prepared["uncaptured"])
@@ -138,12 +144,12 @@ class Timed:
 
     def _wait(self, rounds: int) -> float:
         start = time.perf_counter()
-        self.place.box.process.ask("repeat", times=rounds)
+        self.runner.box.process.ask("repeat", times=rounds)
         return time.perf_counter() - start
 
     def _sample(self) -> Callable[[], float]:
         """One sample; infinite after its process has ended, which is reported elsewhere."""
-        gpu = self.place.box.device.type == "cuda"
+        gpu = self.runner.box.device.type == "cuda"
         if gpu:  # work queued by others here would run concurrently
             torch.cuda.synchronize()
         try:
@@ -165,8 +171,8 @@ class Timed:
         try:
             found["timed result"] = self._wrong_call()
             found["clock"] = self._clocks_apart() if cold else ""
-            found["nothing replaced"] = self.place.box.process.ask("replaced") or ""
-            if self.place.box.device.type == "cuda":
+            found["nothing replaced"] = self.runner.box.process.ask("replaced") or ""
+            if self.runner.box.device.type == "cuda":
                 self.host_us = self._host()
         except (Failed, Died) as e:
             self._fault("after it was timed", e)
@@ -178,7 +184,7 @@ class Timed:
         """Check the calls of a round on new values: the first that is wrong, or "". Each set gets
         one of two kinds of values at random, and each result has its own memory, so that no call
         can do the work of another."""
-        process = self.place.box.process
+        process = self.runner.box.process
         drawn = [secrets.randbelow(2) for _ in self._fences]
         for kind in (0, 1):
             want = self._want(kind)
@@ -196,7 +202,7 @@ class Timed:
                 at = call % len(self._fences)
                 if drawn[at] != kind:
                     continue
-                results = self.place.timed(call, self._fences[at])
+                results = self.runner.timed(call, self._fences[at])
                 if known and all(map(same_bits, known, results)):
                     continue
                 verdict = self._right(want, results)
@@ -210,7 +216,7 @@ class Timed:
         assert ladder is not None and case is not None
         native = entry_of(ladder, ladder.rung("native"))
         case = replace(case, seed=self.seed + kind)
-        return expected(ladder.operator, native, case, self.place.box.device.type)
+        return expected(ladder.operator, native, case, self.runner.box.device.type)
 
     def _clocks_apart(self) -> str:
         """Compare the process's timing of some rounds with the time that this process measures. A
@@ -234,12 +240,12 @@ class Timed:
     def _timed_twice(self, rounds: int) -> tuple[float, float]:
         """Microseconds of some rounds by this process's clock, and by the kernel's process's."""
         start = time.perf_counter()
-        told = float(self.place.box.process.ask("clock", times=rounds))
+        told = float(self.runner.box.process.ask("clock", times=rounds))
         return (time.perf_counter() - start) * 1e6, told
 
     def _host(self, calls: int = 50, blocks: int = 15) -> float:
         """Microseconds until a call returns on an idle GPU: the time of 2 n calls minus n calls."""
-        ask, found = self.place.box.process.ask, list[float]()
+        ask, found = self.runner.box.process.ask, list[float]()
         for _ in range(blocks):
             waits: list[float] = []
             for n in (calls, 2 * calls):

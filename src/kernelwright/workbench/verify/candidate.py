@@ -29,7 +29,7 @@ class Candidate:
         sibling: a case of another shape that the candidate supports too, or None.
         is_native: whether this is PyTorch's own function itself.
         any_strides: whether results may have other strides than the specified ones.
-        place: the process in which it runs, if not this one.
+        runner: the process in which it runs, if not this one.
         check: given the arguments and the results of a call, what is wrong, or ""; it decides in
             place of the error budget, and about the dtypes of the results.
     """
@@ -40,7 +40,7 @@ class Candidate:
     deterministic: bool = True
     sibling: Callable[[Case], Case | None] = lambda case: None
     any_strides: bool = False
-    place: Place | None = None
+    runner: Runner | None = None
     is_native: bool = False
     check: Callable[[dict[str, Any], tuple[Any, ...]], str] | None = None
 
@@ -137,7 +137,7 @@ class Run:
         replaced: functions of torch or Python that the candidate has replaced, in one line.
     """
 
-    fenced: Fenced
+    fenced: GuardedArgs
     results: tuple[Any, ...]
     outputs: tuple[Any, ...]
     devices: tuple[str, ...]
@@ -148,14 +148,14 @@ class Run:
     replaced: str | None = None
 
 
-class Place(Protocol):
+class Runner(Protocol):
     """The process in which a candidate runs."""
 
-    def fence(self, args: dict[str, Any]) -> Fenced:
+    def fence(self, args: dict[str, Any]) -> GuardedArgs:
         """Copies of arguments that can be passed to the candidate."""
         ...
 
-    def run(self, fenced: Fenced, *, guarded: bool = False) -> Run:
+    def run(self, fenced: GuardedArgs, *, guarded: bool = False) -> Run:
         """Call it, and wait for its results. `guarded`: poisoned outputs between red zones."""
         ...
 
@@ -164,15 +164,15 @@ class Place(Protocol):
         only this stream is synchronized afterwards."""
         ...
 
-    def threads_left(self, fenced: Fenced) -> list[str]:
+    def threads_left(self, fenced: GuardedArgs) -> list[str]:
         """Names of the threads that a second call leaves running."""
         ...
 
-    def growth(self, fenced: Fenced, calls: int) -> int:
+    def growth(self, fenced: GuardedArgs, calls: int) -> int:
         """Growth of allocated GPU memory over many calls, in bytes."""
         ...
 
-    def capture(self, fenced: Fenced) -> Callable[[], tuple[Any, ...]]:
+    def capture(self, fenced: GuardedArgs) -> Callable[[], tuple[Any, ...]]:
         """Capture a call in a CUDA graph; returns a function that replays it and gives its results.
 
         Raises:
@@ -185,7 +185,7 @@ class NotCaptured(Exception):
     """A call cannot be captured in a CUDA graph; the message states the reason."""
 
 
-class Fenced:
+class GuardedArgs:
     """Copies of a call's arguments with the same strides and alignment, in memory filled with NaN
     (or another value that corrupts results) before, after and between their elements.
 

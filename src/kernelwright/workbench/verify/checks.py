@@ -200,7 +200,7 @@ def no_thread_left(trial: Trial) -> str | None:
     """A call leaves no thread running that may still be computing its result."""
     fenced = trial.fence()
     trial.run(fenced)  # compiles; a progress line has a thread
-    left = trial.place.threads_left(fenced)
+    left = trial.runner.threads_left(fenced)
     return f"left a thread running: {left[0]}" if left else None
 
 
@@ -210,7 +210,7 @@ def current_stream(trial: Trial) -> str | None:
     earlier = trial.fence()  # alive until the end, so the late ones have other addresses
     trial.run(earlier)  # compiles if necessary
     want = trial.expected(seed=1)
-    why = trial.judge(trial.place.late(want.args), want)
+    why = trial.judge(trial.runner.late(want.args), want)
     torch.cuda.synchronize()
     return why
 
@@ -221,8 +221,8 @@ def memory_flat(trial: Trial) -> str | None:
     fenced = trial.fence()
     for _ in range(10):
         trial.run(fenced)
-    grown = trial.place.growth(fenced, FLAT_CALLS)
-    again = trial.place.growth(fenced, FLAT_CALLS) if grown > 0 else 0
+    grown = trial.runner.growth(fenced, FLAT_CALLS)
+    again = trial.runner.growth(fenced, FLAT_CALLS) if grown > 0 else 0
     if again <= 0:
         return None
     return f"{grown + again} more bytes are allocated after {2 * FLAT_CALLS} calls"
@@ -234,7 +234,7 @@ def graph_replay(trial: Trial) -> str | None:
     trial.run(fenced)
     fenced.refill(trial.expected().args)
     try:
-        replay = trial.place.capture(fenced)
+        replay = trial.runner.capture(fenced)
     except NotCaptured as e:
         return f"{UNCAPTURED}: {e}"
     for seed in (1, 2):

@@ -1,6 +1,6 @@
 """One candidate on one case: the runs that checks examine.
 
-A candidate runs in this process (`Here`) or in a separate one (`sandbox.Box`), with the same
+A candidate runs in this process (`LocalRunner`) or in a separate one (`sandbox.Box`), with the same
 interface for checks.
 """
 
@@ -23,10 +23,10 @@ from . import captures
 from .candidate import (
     Candidate,
     Expected,
-    Fenced,
+    GuardedArgs,
     NotCaptured,
-    Place,
     Run,
+    Runner,
     address,
     all_results,
     expected,
@@ -37,20 +37,20 @@ from .integrity import Snapshot
 
 
 @dataclass(eq=False)
-class Here:
+class LocalRunner:
     """Runs a candidate in this process."""
 
     operator: Operator
     call: Callable[..., Any]
     device: str
 
-    def fence(self, args: dict[str, Any]) -> Fenced:
-        return Fenced(args)
+    def fence(self, args: dict[str, Any]) -> GuardedArgs:
+        return GuardedArgs(args)
 
     def _results(self, args: dict[str, Any]) -> tuple[Any, ...]:
         return all_results(self.operator, args, self.call(*args.values()))
 
-    def run(self, fenced: Fenced, *, guarded: bool = False) -> Run:
+    def run(self, fenced: GuardedArgs, *, guarded: bool = False) -> Run:
         problem = replaced = None
         if guarded:
             before = Snapshot()
@@ -80,17 +80,17 @@ class Here:
         torch.cuda.synchronize()
         with torch.cuda.stream(stream):
             torch.cuda._sleep(20_000_000)  # about 10 ms
-            fenced = Fenced(args)
+            fenced = GuardedArgs(args)
             results = tuple(r.clone() for r in self._results(fenced.args))
             stream.synchronize()
         return results
 
-    def threads_left(self, fenced: Fenced) -> list[str]:
+    def threads_left(self, fenced: GuardedArgs) -> list[str]:
         before = set(threading.enumerate())
         self.call(*fenced.args.values())
         return [t.name for t in threading.enumerate() if t not in before]
 
-    def growth(self, fenced: Fenced, calls: int) -> int:
+    def growth(self, fenced: GuardedArgs, calls: int) -> int:
         torch.cuda.synchronize()
         gc.collect()  # memory in reference cycles is not a leak
         before = torch.cuda.memory_allocated()
@@ -100,7 +100,7 @@ class Here:
         gc.collect()
         return torch.cuda.memory_allocated() - before
 
-    def capture(self, fenced: Fenced) -> Callable[[], tuple[Any, ...]]:
+    def capture(self, fenced: GuardedArgs) -> Callable[[], tuple[Any, ...]]:
         torch.cuda.synchronize()
         graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
         try:
@@ -136,25 +136,25 @@ class Trial:
         return self.candidate.operator
 
     @cached_property
-    def place(self) -> Place:
-        return self.candidate.place or Here(self.operator, self.candidate.call, self.device)
+    def runner(self) -> Runner:
+        return self.candidate.runner or LocalRunner(self.operator, self.candidate.call, self.device)
 
     def expected(self, seed: int = 0, tail: int = 0) -> Expected:
         """A case's expected results. `tail`: the seed of only the last values of its tensors."""
         case = replace(self.case, seed=self.seed + seed, tail=tail and self.seed + tail)
         return expected(self.operator, self.candidate.native, case, self.device)
 
-    def fence(self, seed: int = 0) -> Fenced:
+    def fence(self, seed: int = 0) -> GuardedArgs:
         """Copies of the case's arguments, to pass to the candidate."""
-        return self.place.fence(self.expected(seed).args)
+        return self.runner.fence(self.expected(seed).args)
 
-    def run(self, fenced: Fenced) -> Run:
-        return self.place.run(fenced)
+    def run(self, fenced: GuardedArgs) -> Run:
+        return self.runner.run(fenced)
 
     @cached_property
     def first(self) -> Run:
         """The first call, with red zones and poisoned outputs."""
-        return self.place.run(self.fence(), guarded=True)
+        return self.runner.run(self.fence(), guarded=True)
 
     def judge(self, results: tuple, want: Expected) -> str | None:
         """Why results are wrong by value, or None."""

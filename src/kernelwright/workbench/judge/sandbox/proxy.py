@@ -1,4 +1,4 @@
-"""A sandboxed kernel as a `candidate.Place`: checks become requests to its process."""
+"""A sandboxed kernel as a `candidate.Runner`: checks become requests to its process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from kernelwright.contract import Operator
 from kernelwright.toolchain import redzones
 from kernelwright.workbench.verify.candidate import (
-    Fenced,
+    GuardedArgs,
     NotCaptured,
     Run,
     all_results,
@@ -34,8 +34,8 @@ class Made(Run):
     written: bool = False
 
 
-class There:
-    """The function that a box has loaded, as a `candidate.Place`. Results are copied into memory
+class SandboxRunner:
+    """The function that a box has loaded, as a `candidate.Runner`. Results are copied into memory
     that the parent has overwritten with other values before.
 
     Args:
@@ -59,14 +59,14 @@ class There:
         self.lockable, self.watchable = lockable, watchable
         self.refused = set[str]() if refused is None else refused
 
-    def fence(self, args: dict[str, Any]) -> Fenced:
+    def fence(self, args: dict[str, Any]) -> GuardedArgs:
         blocks: list[int] = []
         arena = self.box.arena
-        fenced = Fenced(args, lambda count, t: arena.empty(count, t.dtype, blocks))
+        fenced = GuardedArgs(args, lambda count, t: arena.empty(count, t.dtype, blocks))
         weakref.finalize(fenced, arena.release, blocks)
         return fenced
 
-    def run(self, fenced: Fenced, *, guarded: bool = False, locked: bool = False) -> Made:
+    def run(self, fenced: GuardedArgs, *, guarded: bool = False, locked: bool = False) -> Made:
         """Call the function, and wait for its results. `locked`: without a GPU, a process that
         writes to its arguments is ended."""
         box, run = self.box, self.box.next()
@@ -101,7 +101,7 @@ class There:
         weakref.finalize(made, box.forget, run)
         return made
 
-    def timed(self, call: int, fenced: Fenced) -> tuple[Any, ...]:
+    def timed(self, call: int, fenced: GuardedArgs) -> tuple[Any, ...]:
         """The current results of one of the timed calls."""
         described = self.box.process.ask("timed", call=call)
         outputs = self._fetch("fetch_timed", call, described)
@@ -167,18 +167,18 @@ class There:
         self.box.arena.release(blocks)
         return all_results(self.operator, fenced.args, outputs)
 
-    def watched(self, fenced: Fenced) -> dict[str, str]:
+    def watched(self, fenced: GuardedArgs) -> dict[str, str]:
         """The findings of the emulator's checks in a call of a kernel of a .cu, by check."""
         found = self.box.process.ask("watched", args=self.told(fenced.args))
         return {str(check): str(text) for check, text in found.items()}
 
-    def threads_left(self, fenced: Fenced) -> list[str]:
+    def threads_left(self, fenced: GuardedArgs) -> list[str]:
         return list(map(str, self.box.process.ask("threads", args=self.told(fenced.args))))
 
-    def growth(self, fenced: Fenced, calls: int) -> int:
+    def growth(self, fenced: GuardedArgs, calls: int) -> int:
         return int(self.box.process.ask("growth", args=self.told(fenced.args), calls=calls))
 
-    def capture(self, fenced: Fenced) -> Callable[[], tuple[Any, ...]]:
+    def capture(self, fenced: GuardedArgs) -> Callable[[], tuple[Any, ...]]:
         run = self.box.next()
         try:
             described = self.box.process.ask("capture", run=run, args=self.told(fenced.args))
