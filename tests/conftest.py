@@ -68,7 +68,7 @@ if os.environ.get("PYTEST_XDIST_WORKER"):
 def binds(monkeypatch):
     """Names of the operators that a test binds to a rung, in order. Calls that are found in a cache
     are not bound again."""
-    from kernelwright.dispatch.open_calls import OpenCalls
+    from kernelwright.dispatch.dynamic_shapes import OpenCalls
 
     seen, launcher = [], OpenCalls.launcher
 

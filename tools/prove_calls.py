@@ -4,9 +4,9 @@
     python -m tools.prove_calls softmax gelu --into DIR --seconds 20
 
 The record is DIR/<machine>/calls.json; DIR is the folder of the records by default. Only operators
-in the record of the current source are called in C++ (dispatch/cpp.py). Random cases of each
-operator are called with and without gradients, on another stream, under autocast, in inference mode
-and captured in a CUDA graph. Results, gradients and errors must be the same. An operator is
+in the record of the current source are called in C++ (dispatch/native_calls.py). Random cases of
+each operator are called with and without gradients, on another stream, under autocast, in inference
+mode and captured in a CUDA graph. Results, gradients and errors must be the same. An operator is
 recorded if all of its calls agree and C++ launched some of them. Several processes share the GPU,
 since most of the time goes into compiling kernels.
 """
@@ -29,7 +29,7 @@ import torch
 
 import kernelwright.ops.every  # noqa: F401
 from kernelwright.contract import Operator
-from kernelwright.dispatch import binding, cpp, data, ladder
+from kernelwright.dispatch import binding, data, ladder, native_calls
 from kernelwright.machine import facts, here, slug
 from kernelwright.toolchain import host
 from kernelwright.workbench.records import records
@@ -49,12 +49,12 @@ class Switch:
 
     def __init__(self):
         caches = list(binding._caches.values())
-        every, real = frozenset(c._ladder.name for c in caches), cpp.proven
-        cpp.proven = lambda: every
+        every, real = frozenset(c._ladder.name for c in caches), native_calls.proven
+        native_calls.proven = lambda: every
         try:
             host.load()
         finally:
-            cpp.proven = real
+            native_calls.proven = real
         self._module = host.loaded
         self._kept = [(c, c.in_cpp, [(n, n["run"], n.get("in_cpp")) for n in c._users])
                       for c in caches]  # fmt: skip
@@ -101,16 +101,20 @@ def main() -> None:
 
 def forwards() -> list[str]:
     """The operators that C++ may call, without the backwards that their gradients call."""
-    return [name for name in cpp.entries if not name.endswith(".backward")]
+    return [name for name in native_calls.entries if not name.endswith(".backward")]
 
 
 def record(agreed: dict[str, int], folder: Path) -> Path:
     """Write the record of this machine."""
     machine = slug(here())
-    path = folder / machine / cpp.RECORD
+    path = folder / machine / native_calls.RECORD
     path.parent.mkdir(parents=True, exist_ok=True)
     environment = {"when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **facts(here())}
-    document = {"source": cpp.source_hash(), "operators": agreed, "environment": environment}
+    document = {
+        "source": native_calls.source_hash(),
+        "operators": agreed,
+        "environment": environment,
+    }
     data.write(path, json.dumps(document, indent=1, sort_keys=True) + "\n")
     return path
 
@@ -194,7 +198,7 @@ def _called(op: Operator, args: list, wanted: Any, seed: float, inside: Any = No
     leaves = [given[i] for i in wanted]
     try:
         with inside or nullcontext():
-            results = _tuple(cpp.entries[op.name](*given))
+            results = _tuple(native_calls.entries[op.name](*given))
             ends = [t for t in results if t.requires_grad]
             if not ends:
                 return [*results]
@@ -207,7 +211,7 @@ def _called(op: Operator, args: list, wanted: Any, seed: float, inside: Any = No
 
 
 def _captured(op: Operator, args: list) -> Outcome:
-    entry = cpp.entries[op.name]
+    entry = native_calls.entries[op.name]
     try:
         with _another_stream(), torch.no_grad():
             entry(*args)

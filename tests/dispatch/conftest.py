@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernelwright.dispatch import open_calls
+from kernelwright.dispatch import dynamic_shapes
 
 
 @pytest.fixture
@@ -14,6 +14,6 @@ def served(monkeypatch):
         seen.append((self._ladder.name, rung))
         return launcher(self, args, rung)
 
-    launcher = open_calls.OpenCalls.launcher
-    monkeypatch.setattr(open_calls.OpenCalls, "launcher", spy)
+    launcher = dynamic_shapes.OpenCalls.launcher
+    monkeypatch.setattr(dynamic_shapes.OpenCalls, "launcher", spy)
     return seen

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import kernelwright as kw
-from kernelwright.dispatch import open_calls
+from kernelwright.dispatch import dynamic_shapes
 from kernelwright.toolchain import c_extensions, modes
 from support.hosted import CALLS, M, N, both, hosted
 from support.publics import randn
@@ -82,7 +82,7 @@ def test_the_operator_is_bound_once(name, stand_in, monkeypatch):
     given = {"rms_norm": (x, w, 1e-6, 0.0), "scale_unless_one_": (x, g)}[name]
     operator = getattr(torch.ops.kernelwright, name)
     operator(*given)
-    monkeypatch.setattr(open_calls.OpenCalls, "launcher", None)
+    monkeypatch.setattr(dynamic_shapes.OpenCalls, "launcher", None)
     version = x._version
     operator(*given)
     assert x._version == version + (name == "scale_unless_one_")

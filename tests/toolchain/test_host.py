@@ -11,7 +11,7 @@ import torch
 from torch._dynamo import compiled_autograd
 
 import kernelwright as kw
-from kernelwright.dispatch import binding, cpp
+from kernelwright.dispatch import binding, native_calls
 from kernelwright.toolchain import c_extensions, driver, host, modes
 from support.cpp_calls import in_cpp, labelled, recording, told
 from support.hosted import hosted
@@ -157,7 +157,7 @@ def test_the_node_is_in_cpp(outside):
 
 def test_a_gradient_that_does_not_exist_is_refused_as_in_python(outside):
     x, mean = torch.randn(4, 16, 8, requires_grad=True), torch.zeros(16)
-    call = partial(cpp.entries["batch_norm_inference"], x, None, None)
+    call = partial(native_calls.entries["batch_norm_inference"], x, None, None)
     assert call(mean, mean + 1, 1e-5, False).grad_fn.name() == "batch_norm_inferenceBackward"
     y = call(mean.requires_grad_(), torch.ones(16), 1e-5, False)
     with pytest.raises(NotImplementedError, match=r"^mean: batch_norm_inference has no gradient"):
@@ -166,7 +166,7 @@ def test_a_gradient_that_does_not_exist_is_refused_as_in_python(outside):
 
 def test_a_gradient_of_an_absent_result_is_none(outside):
     leaves = [torch.randn(1, 1, 64, 16, requires_grad=True) for _ in range(3)]
-    y, final = cpp.entries["linear_attention"](*leaves, None, None, False, 1.0)
+    y, final = native_calls.entries["linear_attention"](*leaves, None, None, False, 1.0)
     assert final.shape == (0,) and y.grad_fn.name() == "linear_attentionBackward"
     gradients = torch.autograd.grad((y, final), leaves, (torch.ones_like(y), final.detach()))
     assert [g.shape for g in gradients] == [t.shape for t in leaves]

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from kernelwright.dispatch import binding, ladder, open_calls
+from kernelwright.dispatch import binding, dynamic_shapes, ladder
 from kernelwright.dispatch.generated import compiled
 from kernelwright.toolchain import modes, tensors
 
@@ -107,8 +107,8 @@ def test_nothing_leaks():
 def test_an_operator_is_found_in_c_after_its_first_call(monkeypatch):
     """Calls that Python had bound are not bound again."""
     monkeypatch.setattr(tensors, "in_c", lambda: True)
-    bound, launcher = [], open_calls.launcher
-    monkeypatch.setattr(open_calls, "launcher", lambda *a: bound.append(a) or launcher(*a))
+    bound, launcher = [], dynamic_shapes.launcher
+    monkeypatch.setattr(dynamic_shapes, "launcher", lambda *a: bound.append(a) or launcher(*a))
     run = binding.LaunchCache(ladder("softmax"))
     user = run.used_by(compiled("def user(*args): return run(*args)", "user"))
     first = user(X, -1, None)

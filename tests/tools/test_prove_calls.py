@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from kernelwright.dispatch import cpp
+from kernelwright.dispatch import native_calls
 from kernelwright.support import settings
 from kernelwright.toolchain import c_extensions, host, modes
 from support.cpp_calls import _switch, in_cpp
@@ -41,7 +41,7 @@ def test_calls_that_agree_are_counted(name, switch):
 
 @pytest.mark.long
 def test_a_call_that_differs_is_a_problem(switch, monkeypatch):
-    names = cpp.entries["tanh"].__globals__
+    names = native_calls.entries["tanh"].__globals__
 
     def wrong(x, rung):
         return x.clone()
@@ -58,12 +58,12 @@ def test_only_a_record_of_the_current_source_proves(tmp_path, monkeypatch):
     monkeypatch.setenv("KW_RECORDS", str(tmp_path))
     settings.settings.cache_clear()
     try:
-        shipped = cpp.proven.__wrapped__()
+        shipped = native_calls.proven.__wrapped__()
         path = prove_calls.record({"softmax": 3}, tmp_path)
-        assert cpp.proven.__wrapped__() == shipped | {"softmax"}
+        assert native_calls.proven.__wrapped__() == shipped | {"softmax"}
         document = json.loads(path.read_text())
         path.write_text(json.dumps({**document, "source": "0" * 16}))
-        assert cpp.proven.__wrapped__() == shipped
+        assert native_calls.proven.__wrapped__() == shipped
     finally:
         settings.settings.cache_clear()
 
@@ -72,6 +72,6 @@ def test_without_a_proof_nothing_is_built(monkeypatch):
     started = []
     monkeypatch.setattr(host, "start", lambda: started.append(True))
     for proven, expected in ((frozenset(), []), (frozenset({"softmax"}), [True])):
-        monkeypatch.setattr(cpp, "proven", lambda proven=proven: proven)
-        cpp.start()
+        monkeypatch.setattr(native_calls, "proven", lambda proven=proven: proven)
+        native_calls.start()
         assert started == expected

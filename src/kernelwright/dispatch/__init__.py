@@ -1,9 +1,9 @@
 """Selects the rung for a call, and binds operators to PyTorch."""
 
 from .autograd import Rule
-from .binding import bind, compose, operator, select_anew
+from .binding import bind, compose, invalidate_selection, operator
+from .double_backward_guard import differentiated_again, once, recorded
 from .launcher import device_of, entry_of, launcher, plan_of
-from .once import differentiated_again, once, recorded
 from .override import override, use
 from .proof import proven_on, source_hash
 from .registry import UnknownOperator, known, ladder, ladders
@@ -21,6 +21,7 @@ __all__ = [
     "differentiated_again",
     "entry_of",
     "explain",
+    "invalidate_selection",
     "known",
     "ladder",
     "ladders",
@@ -33,7 +34,6 @@ __all__ = [
     "proven_on",
     "recorded",
     "select",
-    "select_anew",
     "source_hash",
     "specs_of",
     "unsupported",

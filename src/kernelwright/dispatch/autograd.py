@@ -25,10 +25,10 @@ from torch.autograd import forward_ad
 
 from kernelwright.contract import Ladder, Operator, TensorSpec
 
-from .cpp import Node
-from .generated import WATCHERS, compiled, listed, spec_of, special
+from .double_backward_guard import Unpacked, alive, refusing
+from .generated import INTERCEPTION_CHECKS, compiled, listed, spec_of, special
 from .launcher import entry_of
-from .once import Unpacked, alive, refusing
+from .native_calls import Node
 from .override import active
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def forward(ctx, {listed(op)}, rung, keys):
         ),
         "backward": staticmethod(backward),
     }
-    recorded = applied(_function(f"{op.torch_name}_autograd", members))
+    recorded = cpp_apply(_function(f"{op.torch_name}_autograd", members))
     if _of_lists(op):
         recorded = _refused(op, lambda *args: _lowered(overload, args[-1], args[:-2], args[-2]))
 
@@ -118,7 +118,7 @@ def kernel(keys, {given}, *, rung=None):
         compiled(
             source,
             "kernel",
-            **WATCHERS,
+            **INTERCEPTION_CHECKS,
             **{f"default_{a.name}": a.default for a in op.args},
             forward_ad=forward_ad,
             differentiable=differentiable,
@@ -175,10 +175,10 @@ def forward(ctx, {listed(op)}, rung):
     # the function that the engine calls; PyTorch's own apply would first look up the user's
     # function, in two calls
     made._backward_cls.apply = derivative.backward
-    return applied(made)
+    return cpp_apply(made)
 
 
-def applied(made: Any) -> Callable:
+def cpp_apply(made: Any) -> Callable:
     """A Function's `apply` in C++. The one in Python binds defaults through inspect and checks for
     functorch, which costs more than a launch."""
     return super(torch.autograd.Function, made).apply  # pyright: ignore[reportAttributeAccessIssue]
@@ -268,7 +268,7 @@ def formula_of(
     return formula
 
 
-def by_formula(op: Operator, formula: Callable) -> Derivative:
+def derivative_from_reference(op: Operator, formula: Callable) -> Derivative:
     """The gradient of a backward (double backward) by differentiating its formula. Further
     derivatives exist as far as PyTorch differentiates the formula's own operators."""
     tensors = [a.name for a in op.args if a.is_tensor]
@@ -300,7 +300,7 @@ def _pulled(formula: Callable, args: tuple, wanted: tuple, grads: tuple) -> list
     return [found.get(i) for i in range(len(args))]
 
 
-def by_operator(
+def derivative_from_backward_op(
     op: Operator,
     backward: Ladder,
     call: Callable,
@@ -324,7 +324,12 @@ def backward(ctx, {names.grads}):
     return {names.returned}, None
 """
     made = compiled(
-        back, "backward", **WATCHERS, call=call, zeros=_zeros, refuse=_refusal(op, names.constant)
+        back,
+        "backward",
+        **INTERCEPTION_CHECKS,
+        call=call,
+        zeros=_zeros,
+        refuse=_refusal(op, names.constant),
     )
     used = _rungs_of(backward)
     node = Node.of(op, backward.operator, names.fixed, same, run, call)
@@ -334,7 +339,7 @@ def backward(ctx, {names.grads}):
 _CALLED = "call if compiling() or functorch() or dispatch_modes() or grad_enabled() or {} else run"
 
 
-def by_itself(
+def single_input_derivative(
     op: Operator,
     backward: Ladder,
     name: str,
@@ -358,7 +363,7 @@ def backward(ctx, {incoming}):
     def call(one: torch.Tensor, other: torch.Tensor, rung: str | None) -> torch.Tensor:
         return overload(one, other, rung=rung)
 
-    made = compiled(back, "backward", **WATCHERS, call=call)
+    made = compiled(back, "backward", **INTERCEPTION_CHECKS, call=call)
     used = _rungs_of(backward)
     node = Node.alone(op, name, kept, run, call)
     return Derivative(keep, run.used_by(made), used, node=node)
@@ -487,7 +492,7 @@ def _zeros(shape, dtype, device):
     return torch.zeros(shape, dtype=dtype, device=device)
 
 
-def by_views(op: Operator, gradient: Callable) -> Derivative:
+def derivative_without_kernel(op: Operator, gradient: Callable) -> Derivative:
     """A gradient that needs no kernel: a function of specs and incoming gradients."""
     names = [a.name for a in op.args]
     keep = f"ctx.specs = ({''.join(f'spec({n}), ' for n in names)})"

@@ -23,11 +23,11 @@ from kernelwright import toolchain
 from kernelwright.contract import Ladder, Operator, TensorSpec
 from kernelwright.toolchain import host, redzones, tensors, versions
 
-from . import autograd, cpp, vmap
-from .generated import WATCHERS, compiled, kinds_of, listed, spec_of, special
+from . import autograd, native_calls, vmap
+from .dynamic_shapes import OpenCalls
+from .generated import INTERCEPTION_CHECKS, compiled, kinds_of, listed, spec_of, special
 from .launcher import device_of
 from .lowering import lower
-from .open_calls import OpenCalls
 from .override import active
 from .registry import register
 from .selection import tuned_table
@@ -139,7 +139,7 @@ class _Composed:
         return function
 
 
-def select_anew(ladder: Ladder) -> None:
+def invalidate_selection(ladder: Ladder) -> None:
     """Select again for all calls of an operator, because its tuned tables have changed."""
     tuned_table.cache_clear()
     _caches[ladder.name].forget()
@@ -172,19 +172,19 @@ def _bound(forward: Ladder, backward: Ladder | None, how: _How) -> tuple[Callabl
     overload = _define(op, run)
     if backward is not None:
         call, back = _bound(backward, None, how.of_backward)
-        derivative = autograd.by_operator(op, backward, call, back, how.same)
+        derivative = autograd.derivative_from_backward_op(op, backward, call, back, how.same)
     elif how.gradient is not None:
-        derivative = autograd.by_views(op, how.gradient)
+        derivative = autograd.derivative_without_kernel(op, how.gradient)
     elif how.rule is not None:
         derivative = autograd.by_rule(op, how.rule)
     elif how.twice is not None:
-        derivative = autograd.by_formula(op, how.twice)
+        derivative = autograd.derivative_from_reference(op, how.twice)
     else:
         derivative = autograd.none(op)
     eager, nodes = {"eager_apply": autograd.eager(op, run, derivative)}, [derivative.node]
     for name, of in how.alone.items():
         assert backward is not None
-        itself = autograd.by_itself(op, backward, name, of, overload, run)
+        itself = autograd.single_input_derivative(op, backward, name, of, overload, run)
         eager[f"apply_{name}"] = autograd.eager(op, run, itself)
         nodes.insert(-1, itself.node)
     differentiable = how.differentiable
@@ -193,7 +193,7 @@ def _bound(forward: Ladder, backward: Ladder | None, how: _How) -> tuple[Callabl
     _differentiate(op, run, overload, derivative, eager["eager_apply"], differentiable, how.vmap)
     rungs = (op.name,) if backward is None else (op.name, backward.name)
     entry = _entry(op, run, overload, eager, rungs, tuple(how.alone), how.formula, differentiable)
-    cpp.enter(op, entry, run, [n for n in nodes if n is not None])
+    native_calls.enter(op, entry, run, [n for n in nodes if n is not None])
     return entry, run
 
 
@@ -262,7 +262,7 @@ def _named(op: Operator, args: tuple) -> dict[str, Any]:
 class LaunchCache:
     """`run(*args, rung)` of an operator: finds the bound launcher for calls like this one, and
     launches. It is written in Python; on a GPU, where host time matters, a version in C replaces it
-    at the first call, and one in C++ that, where it is proven and built (cpp.py).
+    at the first call, and one in C++ that, where it is proven and built (native_calls.py).
 
     Attributes:
         now: the function.
@@ -345,10 +345,10 @@ def {{}}({given}):
         faster = tensors.finder(kinds_of(self._ladder.operator), self._found, self._plain)
         if faster is not None:
             self._switch_to(faster)
-            cpp.start()
+            native_calls.start()
 
     def _switch_to_cpp(self, module: ModuleType) -> None:
-        if self._ladder.name in cpp.proven():
+        if self._ladder.name in native_calls.proven():
             self._in_python = True
             kinds = kinds_of(self._ladder.operator)
             self.in_cpp = module.Caller(kinds, self._found, self._plain)
@@ -477,7 +477,7 @@ def call({given}, rung=False):
     return run({given}, rung)
 """,
             "call",
-            **WATCHERS,
+            **INTERCEPTION_CHECKS,
             forward_ad=forward_ad,
             **eager,
             active=active,

@@ -14,7 +14,7 @@ from kernelwright.contract import Operator, TensorSpec
 from kernelwright.support import generated_code
 
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
-WATCHERS = {  # PyTorch features that may intercept a call
+INTERCEPTION_CHECKS = {  # PyTorch features that may intercept a call
     "plain": _PLAIN,
     "compiling": torch.compiler.is_compiling,
     "dispatch_modes": torch._C._len_torch_dispatch_stack,

@@ -61,11 +61,11 @@ def rung_function(
 def _as_promised(fn: Callable, operator: Operator, specs, copies) -> RungFunction:
     """A PyTorch function whose results are given the strides that the operator specifies. PyTorch
     may derive strides from a permuted input, but torch.compile relies on those of the fake."""
-    strides = promised(operator, specs, copies)
+    strides = required_strides(operator, specs, copies)
     return fn if strides is None else restrided(fn, strides)
 
 
-def promised(operator: Operator, specs, copies) -> tuple[tuple[int, ...], ...] | None:
+def required_strides(operator: Operator, specs, copies) -> tuple[tuple[int, ...], ...] | None:
     """The strides that the operator specifies for its results, if PyTorch's may differ."""
     given = [t for t in specs.values() if isinstance(t, TensorSpec)]
     if not operator.results or (not copies and all(t.is_contiguous() for t in given)):

@@ -275,7 +275,7 @@ static PyTypeObject finder_type = {
     .tp_dealloc = finder_dealloc,
 };
 
-// A call's pattern, as dispatch/open_calls.py defines it (`_pattern`).
+// A call's pattern, as dispatch/dynamic_shapes.py defines it (`_pattern`).
 enum { MOST_CODES = 64, PRODUCT = -1 };
 
 // The sizes of a call's open dimensions; the i-th has the code -2 - i.

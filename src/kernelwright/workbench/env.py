@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelwright.contract.operator import BACKENDS
-from kernelwright.dispatch import cpp
+from kernelwright.dispatch import native_calls
 from kernelwright.machine import facts, here
 from kernelwright.toolchain import availability, versions
 from kernelwright.workbench.bench.bench import environment, new_run
@@ -47,6 +47,6 @@ def env(
     device, run = here(), new_run()
     about = environment(run, device)
     backends = {b: availability.missing(b, device.type) for b in BACKENDS}
-    calls = cpp.status() if device.type == "cuda" else None
+    calls = native_calls.status() if device.type == "cuda" else None
     measured = measure_roofs(device, run, quick=quick, on_record=on_roof) if roofs else []
     return Env(facts(device), backends, calls, run, about, measured)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 import kernelwright as kw
 from kernelwright.contract import H200, case
 from kernelwright.contract.open_size import Trace
-from kernelwright.dispatch import launcher, open_calls
+from kernelwright.dispatch import dynamic_shapes, launcher
 from kernelwright.dispatch.launcher import entry_of
 from kernelwright.ops.attention import _split_keys
 from kernelwright.ops.attention.decode import LADDER as CONTIGUOUS
@@ -243,14 +243,14 @@ def test_one_plan_serves_many_batches_and_lengths(ladder, rung_name):
         c = case((b, 32, 128), torch.bfloat16, s=s, **more)
         args = ladder.operator.inputs(c, "meta")
         floats = {a.name for a in ladder.operator.args if a.kind.startswith("float")}
-        return args, *open_calls._pattern(args, floats, True)
+        return args, *dynamic_shapes._pattern(args, floats, True)
 
     args, pattern, values = given(200, 4000)
     trace = Trace({f"n{i}": n for i, n in enumerate(values)})
     rung = ladder.rung(rung_name)
-    specs = open_calls._opened(args, trace, True)
+    specs = dynamic_shapes._opened(args, trace, True)
     assert rung.supports(H200, **specs) is None
-    open_calls.plan_of(ladder, rung, specs, config=rung.configs[0])
+    dynamic_shapes.plan_of(ladder, rung, specs, config=rung.configs[0])
     for b, s, holds in ((300, 7008, True), (40, 4000, rung_name == "cuda_split_bulk")):
         _, other, values = given(b, s)
         assert (other == pattern and trace.holds()(*values)) == holds

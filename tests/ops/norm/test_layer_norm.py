@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import kernelwright as kw
 from kernelwright.contract import H200, TensorSpec
 from kernelwright.dispatch import ladder, launcher, plan_of
-from kernelwright.dispatch.open_calls import OpenCalls
+from kernelwright.dispatch.dynamic_shapes import OpenCalls
 from kernelwright.ops.norm.layer_norm import cuda, heuristics, tiling
 from support.publics import DEVICE, fullgraph, gpu, leaf, randn, torch_add
 

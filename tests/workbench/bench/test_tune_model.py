@@ -10,7 +10,7 @@ from torch import nn
 
 import kernelwright as kw
 from kernelwright.contract import H200
-from kernelwright.dispatch import binding, ladder, select, select_anew, selection
+from kernelwright.dispatch import binding, invalidate_selection, ladder, select, selection
 from kernelwright.machine import clock
 from kernelwright.ops import introspect
 from kernelwright.support import cache
@@ -247,7 +247,7 @@ def test_calls_are_selected_anew_after_a_table_has_changed(binds):
         kw.softmax(x, -1)
     assert binds.count("softmax") <= 1
     del binds[:]
-    select_anew(SOFTMAX)
+    invalidate_selection(SOFTMAX)
     for _ in range(2):
         torch.testing.assert_close(kw.softmax(x, -1), x.softmax(-1))
     assert binds == ["softmax"]

@@ -27,10 +27,10 @@ from kernelwright.dispatch import (
     Choice,
     data,
     entry_of,
+    invalidate_selection,
     launcher,
     plan_of,
     select,
-    select_anew,
     specs_of,
 )
 from kernelwright.dispatch.selection import config_for, model_tables, rejected
@@ -362,7 +362,7 @@ def write(path: Path, call: Call, tried: list[Tried], *, complete: bool) -> None
         table = {"sources": result.sources, "buckets": dict(sorted(result.buckets.items()))}
         data.write(_tried(path), json.dumps(made_of, indent=1) + "\n")
         data.write(path, json.dumps(table, indent=1) + "\n")
-    select_anew(ladder)
+    invalidate_selection(ladder)
 
 
 def _tried(path: Path) -> Path:

@@ -18,7 +18,7 @@ from typing import Any
 
 import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import H200, Ladder, Rung
-from kernelwright.dispatch import cpp, data, ladders, proof, proven_on, source_hash
+from kernelwright.dispatch import data, ladders, native_calls, proof, proven_on, source_hash
 from kernelwright.dispatch.selection import shipped_tables
 from kernelwright.support.errors import GOOD, WRONG
 from kernelwright.workbench.binary_info.inspection import specs_of
@@ -99,7 +99,7 @@ def ledger(root: Path | None = None) -> Ledger:
         tuple(_rows(*roots)),
         tuple(check(root)),
         tuple(ran),
-        cpp.calls(),
+        native_calls.calls(),
         suite.known_failures(shipped),
         {run.commit: suite.changed_since(run.commit) for run in ran},
     )

@@ -26,7 +26,15 @@ from kernelwright.contract.open_size import Found, NotOpen, OpenSize, Trace, sou
 from kernelwright.toolchain import tensors
 
 from .generated import kinds_of
-from .launcher import RungFunction, device_of, entry_of, launcher, plan_of, promised, restrided
+from .launcher import (
+    RungFunction,
+    device_of,
+    entry_of,
+    launcher,
+    plan_of,
+    required_strides,
+    restrided,
+)
 from .selection import Choice, select
 
 MOST_PLANS = 64  # per rung and config; the oldest is dropped
@@ -158,7 +166,7 @@ class OpenCalls:
         rung = choice.rung
         if rung.backend == "torch":  # reads the sizes itself
             function = entry_of(self._ladder, rung)
-            strides = promised(self._ladder.operator, specs, copies)
+            strides = required_strides(self._ladder.operator, specs, copies)
             if strides is None:
                 return lambda *_: function
             of = trace.function(source(strides))

@@ -15,7 +15,7 @@ import kernelwright.ops.every
 from kernelwright import toolchain
 from kernelwright.contract import H200, Plan, Scalar, TensorMap, arithmetic
 from kernelwright.contract.open_size import Found, NotOpen, OpenSize, OpenStruct, Trace, fixed
-from kernelwright.dispatch import binding, ladders, open_calls, selection
+from kernelwright.dispatch import binding, dynamic_shapes, ladders, selection
 from kernelwright.ops.matmul.gemm import hopper_choice
 from kernelwright.toolchain import availability, c_extensions, gpu_executor, modes, tensors
 from support.hosted import hosted
@@ -202,7 +202,7 @@ def test_a_pattern_in_c_distinguishes_the_same_calls(by_strides):
     for _ in range(3000):
         call = some_call(rng)
         named = dict(zip("abcde", call, strict=True))
-        known, values = open_calls._pattern(named, {"d"}, by_strides)
+        known, values = dynamic_shapes._pattern(named, {"d"}, by_strides)
         found, sizes = of_c(KINDS, by_strides, call)
         assert sizes == values, [getattr(t, "shape", t) for t in call]
         pairs.setdefault(known, set()).add(found)
@@ -237,7 +237,7 @@ def planned(ladder, specs):
     choice = selection.select(ladder, specs, torch.device("cuda", 0), None)
     plan = None
     if choice.rung.is_gpu:
-        plan = open_calls.plan_of(ladder, choice.rung, specs, config=choice.config)
+        plan = dynamic_shapes.plan_of(ladder, choice.rung, specs, config=choice.config)
     return choice.rung.name, choice.config, plan
 
 
@@ -253,7 +253,7 @@ def test_an_open_plan_is_that_of_every_size_it_holds_for(ladder, h200):
         if ladder.name.startswith("embedding"):  # a table of one size, and lookups
             case = replace(template, params=(("n", (rows,)),))
         args = operator.with_defaults(operator.inputs(case, "meta"))
-        pattern, values = open_calls._pattern(args, floats, operator.layout == "any")
+        pattern, values = dynamic_shapes._pattern(args, floats, operator.layout == "any")
         sizes = {f"n{i}": n for i, n in enumerate(values)}
         plain, copies = operator.normalise(selection.specs_of(args))
         name, config, plan = planned(ladder, plain)
@@ -266,7 +266,9 @@ def test_an_open_plan_is_that_of_every_size_it_holds_for(ladder, h200):
                 break
         else:
             trace = Trace(sizes)
-            specs, _ = operator.normalise(open_calls._opened(args, trace, operator.layout == "any"))
+            specs, _ = operator.normalise(
+                dynamic_shapes._opened(args, trace, operator.layout == "any")
+            )
             if ladder.name in CLOSED:
                 with pytest.raises(NotOpen):
                     planned(ladder, specs)
@@ -311,7 +313,7 @@ def stand_in(tmp_path_factory):
 def made(monkeypatch):
     """The plans that are made: (whether the plan is open, the shape of the first argument)."""
     found = []
-    bind, exact = toolchain.open_executor, open_calls.launcher
+    bind, exact = toolchain.open_executor, dynamic_shapes.launcher
 
     def opened(*args):
         found.append(True)
@@ -322,7 +324,7 @@ def made(monkeypatch):
         return exact(ladder, args, rung, config)
 
     monkeypatch.setattr(toolchain, "open_executor", opened)
-    monkeypatch.setattr(open_calls, "launcher", planned)
+    monkeypatch.setattr(dynamic_shapes, "launcher", planned)
     return found
 
 
