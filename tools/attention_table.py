@@ -22,8 +22,11 @@ _RATE = re.compile(r"(\w+)(?::[\d/]+)?: (\d+)\b(?!us)")
 
 
 def rows(machine: str) -> list[list[str]]:
-    """A row per shape: for each rung its config with the highest rate."""
-    text = (records.ROOT / machine / FILE).read_text(encoding="utf-8")
+    """A row per shape: for each rung its config with the highest rate. Without a record, none."""
+    path = records.ROOT / machine / FILE
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8")
     return [["batch", "heads", "keys", "head size", "mask", *COLUMNS.values()], *fastest(text)]
 
 

@@ -132,7 +132,7 @@ def render(name: str, found: list[Record]) -> str:
     if kind == "triton" and not rest:
         return _triton()
     if kind == "attention" and not rest:
-        return _markdown(attention_table.rows(REFERENCE_MACHINE), "rrrrl" + "r" * 7)
+        return _attention()
     if not rest and kind in {x.name for x in ladders()}:
         return _ladder(found, kind)
     if kind == "ladder" and rest:
@@ -247,6 +247,13 @@ def _triton() -> str:
         text += f": {which}" + ", ".join(f"`{n}`" for n in few)
     text += "."
     return "\n".join(textwrap.wrap(text, 100, break_on_hyphens=False)) + "\n"
+
+
+def _attention() -> str:
+    rows = attention_table.rows(REFERENCE_MACHINE)
+    if not rows:
+        return f"No record of attention's rates on {REFERENCE_MACHINE} yet.\n"
+    return _markdown(rows, "rrrrl" + "r" * 7)
 
 
 def _patched(found: patched.Patched | None) -> str:
