@@ -19,7 +19,7 @@ from pathlib import Path
 import transformers
 from torch import nn
 
-from kernelwright.integrations.transformers import experts, known, layers, mlps, norms
+from kernelwright.integrations.transformers import experts, layers, mlps, norms, recognize
 from kernelwright.integrations.transformers.code import difference, essence
 
 PAGE = Path(__file__).parents[1] / "docs" / "families.md"
@@ -44,10 +44,10 @@ def part_of(cls: type) -> tuple[str, bool] | None:
     """(part of a model, whether it is known), or None of what is no such part."""
     own = essence(cls.forward, cls)
     for part, references in _KNOWN.items():
-        if any(difference(own, known._reference(name)) is None for name in references):
+        if any(difference(own, recognize._reference(name)) is None for name in references):
             return part, True
-    if rotations := known._rotations(cls):
-        return "rope", all(map(known._rope_of, rotations.values()))
+    if rotations := recognize._rotations(cls):
+        return "rope", all(map(recognize._rope_of, rotations.values()))
     if cls.__name__.endswith(_ENDINGS["loss"]):
         return "loss", _notes_logits(cls)
     return next(((p, False) for p, ends in _ENDINGS.items() if cls.__name__.endswith(ends)), None)

@@ -9,7 +9,7 @@ from torch import nn
 import kernelwright as kw
 from kernelwright.contract import Case
 from kernelwright.dispatch import ladder
-from kernelwright.integrations.transformers import trial
+from kernelwright.integrations.transformers import equivalence
 from kernelwright.machine import random_state
 from kernelwright.support.errors import UserError
 from kernelwright.support.settings import PACKAGE
@@ -94,12 +94,12 @@ def test_states_are_those_of_before_whatever_a_command_runs(module, name, run, s
 
 
 def test_states_are_those_of_before_a_patch(states, monkeypatch):
-    monkeypatch.setattr(trial, "_seen", {})
+    monkeypatch.setattr(equivalence, "_seen", {})
     model = make("Llama")
     torch.manual_seed(11)
     before = states()
     kw.patch(model)
-    assert trial._seen  # on random inputs and layers
+    assert equivalence._seen  # on random inputs and layers
     assert states() == before
 
 

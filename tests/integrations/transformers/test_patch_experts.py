@@ -12,7 +12,7 @@ from transformers.models.mixtral import modeling_mixtral
 
 import kernelwright as kw
 from kernelwright.contract.compare import FACTOR, ULPS, measure
-from kernelwright.integrations.transformers import code, experts, known
+from kernelwright.integrations.transformers import code, experts, recognize
 from support.graphs import Graphs
 from support.patched_models import batch, make, patched, step
 
@@ -46,8 +46,8 @@ def routed(tokens=6, dtype=torch.float32):
 
 def replaced(module):
     """The module's forward as `patch` would replace it."""
-    new = known.replacement(module)
-    assert isinstance(new, known.Replacement), new
+    new = recognize.replacement(module)
+    assert isinstance(new, recognize.Replacement), new
     return new.forwards[""].__get__(module)
 
 
@@ -66,9 +66,9 @@ def test_arguments_by_name_and_any_activation_that_is_known():
     found = replaced(module)(x, routing_weights=weights, router_indices=indices)
     torch.testing.assert_close(found, module(x, indices, weights), rtol=1e-4, atol=1e-5)
     module = module_of(act="gelu")
-    assert known.replacement(module).by == "grouped_mm, geglu"
+    assert recognize.replacement(module).by == "grouped_mm, geglu"
     torch.testing.assert_close(replaced(module)(*routed()), module(*routed()), rtol=1e-4, atol=1e-5)
-    assert known.replacement(module_of(act="relu")) == (
+    assert recognize.replacement(module_of(act="relu")) == (
         "its activation is ReLU: supported are swiglu and geglu"
     )
 
@@ -195,9 +195,9 @@ def test_experts_in_another_form_are_left_with_the_reason():
     module = module_of()
     module.gate_up_proj = nn.Parameter(module.gate_up_proj.to(torch.float8_e4m3fn))
     why = "its gate_up_proj is quantized, to torch.float8_e4m3fn"
-    assert known.replacement(module) == why
+    assert recognize.replacement(module) == why
     del module.gate_up_proj
-    assert known.replacement(module) == "its gate_up_proj is not one tensor of all experts"
+    assert recognize.replacement(module) == "its gate_up_proj is not one tensor of all experts"
     found = {x.module: x.why for x in kw.patch(make("Llama 4")).lines if not x.by}
     assert found == {"Llama4TextExperts": "its experts are not computed in a known form"}
 
@@ -210,9 +210,9 @@ class WrongExperts(modeling_mixtral.MixtralExperts):
 
 def test_what_is_taken_for_known_experts_is_seen_to_be_another(monkeypatch):
     module = module_of()
-    assert isinstance(known.replacement(module), known.Replacement)
+    assert isinstance(recognize.replacement(module), recognize.Replacement)
     module.__class__ = WrongExperts
     taken = code.essence(WrongExperts.forward, WrongExperts)
-    real, name = known._reference, "mixtral.MixtralExperts"
-    monkeypatch.setattr(known, "_reference", lambda n: taken if n == name else real(n))
-    assert known.replacement(module).startswith("on a small input moe_ffn is off by ")
+    real, name = recognize._reference, "mixtral.MixtralExperts"
+    monkeypatch.setattr(recognize, "_reference", lambda n: taken if n == name else real(n))
+    assert recognize.replacement(module).startswith("on a small input moe_ffn is off by ")

@@ -20,7 +20,7 @@ from transformers import (
 from transformers.models.llama import modeling_llama
 
 import kernelwright as kw
-from kernelwright.integrations.transformers import known
+from kernelwright.integrations.transformers import recognize
 from support.patched_models import FAMILIES, VOCABULARY, batch, families_table, make, patched, step
 from support.paths import ROOT
 
@@ -223,11 +223,11 @@ def test_a_class_that_another_patch_put_into_transformers(monkeypatch):
             return super().forward(hidden_states) * 2
 
     monkeypatch.setattr(modeling_llama, "LlamaRMSNorm", Norm)
-    known._reference.cache_clear()
+    recognize._reference.cache_clear()
     model = make()
     want = step(model)["loss"]
     report = kw.patch(model)
-    known._reference.cache_clear()
+    recognize._reference.cache_clear()
     assert "5 x Norm" in str(report) and "norm" not in {x.what for x in report.replaced}
     torch.testing.assert_close(step(model)["loss"], want)
 

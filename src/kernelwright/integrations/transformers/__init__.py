@@ -16,7 +16,7 @@ from torch import nn
 
 from . import trl
 from .binding import bind, is_ours, mark, patched, unbind
-from .known import Replacement, class_name, replacement
+from .recognize import Replacement, class_name, replacement
 
 _log = logging.getLogger("kernelwright.patch")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from . import norms
 from .binding import untouched
-from .remake import noted, remade
+from .norm_recompute import noted, remade
 
 Forward = Callable[..., Any]
 

@@ -16,7 +16,7 @@ from torch import nn
 import kernelwright as kw
 
 from .binding import constant
-from .remake import WANTED, note
+from .norm_recompute import WANTED, note
 
 Forward = Callable[..., Any]
 

@@ -156,7 +156,7 @@ class Rope:
 
     Attributes:
         replaces: makes our replacement of such a function.
-        arguments: the kind of its arguments; trial.py makes examples of each kind.
+        arguments: the kind of its arguments; equivalence.py makes examples of each kind.
         tables: how a table holds the angles: "halves" (each value in both halves), "neighbours"
             (each value twice in a row), "once".
         part: only the dimensions of a head that the table covers are rotated.

@@ -3,7 +3,7 @@
 transformers repeats the code in each model's file: a norm or an MLP of a new family is often word
 for word that of an older one. A module is therefore known if its forward, with all that it calls,
 has the same code as one of these, whatever its class is called. A module that computes anything
-else is not replaced. Each replacement is also verified on a small input (trial.py).
+else is not replaced. Each replacement is also verified on a small input (equivalence.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import nn
 
-from . import experts, heads, layers, mlps, norms, ropes, trial
+from . import equivalence, experts, heads, layers, mlps, norms, ropes
 from .binding import is_ours, original
 from .code import Essence, difference, essence, keyword_values
 from .logits import head_and_loss
@@ -90,7 +90,7 @@ def replacement(module: nn.Module) -> Replacement | str | None:
     """The replacement, or why there is none, or None if the module is not one to replace."""
     new = _known(module)
     if isinstance(new, Replacement):
-        return trial.refusal(module, new) or new
+        return equivalence.refusal(module, new) or new
     return new
 
 

@@ -12,18 +12,18 @@ from transformers.models.llama import modeling_llama
 from transformers.models.nanochat import modeling_nanochat
 
 import kernelwright as kw
-from kernelwright.integrations.transformers import code, known, trial
+from kernelwright.integrations.transformers import code, equivalence, recognize
 from support.patched_models import make
 from support.small_models import logits, nanochat
 
 pytestmark = pytest.mark.usefixtures("few_threads")
-WIDE = trial.WIDE
+WIDE = equivalence.WIDE
 LLAMAS = "llama.apply_rotary_pos_emb"
 
 
 @pytest.fixture(autouse=True)
 def nothing_tried(monkeypatch):
-    monkeypatch.setattr(trial, "_seen", {})
+    monkeypatch.setattr(equivalence, "_seen", {})
 
 
 class WrongNorm(modeling_llama.LlamaRMSNorm):
@@ -101,11 +101,11 @@ def test_what_is_taken_for_a_known_forward_is_seen_to_be_another(
     """Recognition by code is made to accept the wrong forward as the reference's."""
     model = make(family)
     module = model.get_submodule(name)
-    assert not trial.refusal(module, known._known(module))
+    assert not equivalence.refusal(module, recognize._known(module))
     module.__class__ = wrong
     taken = code.essence(wrong.forward, wrong)
-    real = known._reference
-    monkeypatch.setattr(known, "_reference", lambda n: taken if n == reference else real(n))
+    real = recognize._reference
+    monkeypatch.setattr(recognize, "_reference", lambda n: taken if n == reference else real(n))
     report = kw.patch(model)
     (line,) = (x for x in report.lines if x.module == wrong.__name__)
     assert re.fullmatch(r"on a small input \S+ is off by \S+", line.why) and not line.by
@@ -113,8 +113,8 @@ def test_what_is_taken_for_a_known_forward_is_seen_to_be_another(
 
 def test_a_rope_that_is_taken_for_llamas_is_seen_to_be_another(monkeypatch):
     taken = code.essence(modeling_nanochat.apply_rotary_pos_emb)
-    real = known._reference
-    monkeypatch.setattr(known, "_reference", lambda n: taken if n == LLAMAS else real(n))
+    real = recognize._reference
+    monkeypatch.setattr(recognize, "_reference", lambda n: taken if n == LLAMAS else real(n))
     model = nanochat()
     want = logits(model)
     report = kw.patch(model)
@@ -126,7 +126,7 @@ def test_a_forward_that_cannot_be_tried_is_left_with_the_reason(monkeypatch):
     def broken(self, hidden_states, residual=None):
         raise ValueError("no such norm")
 
-    monkeypatch.setitem(known.KNOWN, "llama.LlamaRMSNorm", known._norm("rms_norm", broken))
+    monkeypatch.setitem(recognize.KNOWN, "llama.LlamaRMSNorm", recognize._norm("rms_norm", broken))
     report = kw.patch(make())
     assert "on a small input rms_norm fails: ValueError: no such norm" in str(report)
     assert "norm" not in {line.what for line in report.replaced}
@@ -134,8 +134,10 @@ def test_a_forward_that_cannot_be_tried_is_left_with_the_reason(monkeypatch):
 
 def test_functions_of_one_code_are_tried_once(monkeypatch):
     tried = []
-    real = trial._tried
-    monkeypatch.setattr(trial, "_tried", lambda m, new: tried.append(new.what) or real(m, new))
+    real = equivalence._tried
+    monkeypatch.setattr(
+        equivalence, "_tried", lambda m, new: tried.append(new.what) or real(m, new)
+    )
     kw.patch(make())
     assert sorted(tried) == ["MLP", "loss", "norm", "residual", "rope"]
     kw.patch(make())
@@ -147,10 +149,10 @@ def test_functions_of_one_code_are_tried_once(monkeypatch):
 
 def test_a_trial_minds_no_mode_dtype_device_or_rung_that_is_set_around_it():
     want = kw.patch(make())
-    trial._seen.clear()
+    equivalence._seen.clear()
     with torch.device("meta"):
         assert kw.patch(make()) == want
-    trial._seen.clear()
+    equivalence._seen.clear()
     torch.set_default_dtype(torch.bfloat16)
     try:
         with (

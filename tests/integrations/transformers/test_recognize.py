@@ -13,19 +13,19 @@ import transformers
 from transformers.models.gemma import modeling_gemma
 
 import kernelwright as kw
-from kernelwright.integrations.transformers import code, known, ropes, trial
+from kernelwright.integrations.transformers import code, equivalence, recognize, ropes
 from support.patched_models import make
 from support.small_models import blt, logits, nanochat
 from tools import patch_families
 
 pytestmark = pytest.mark.usefixtures("few_threads")
-WIDE = trial.WIDE
+WIDE = equivalence.WIDE
 LLAMAS = "llama.apply_rotary_pos_emb"
 
 
 @pytest.fixture(autouse=True)
 def nothing_tried(monkeypatch):
-    monkeypatch.setattr(trial, "_seen", {})
+    monkeypatch.setattr(equivalence, "_seen", {})
 
 
 # --- by code -----------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def test_a_method_of_other_code_behind_the_same_forward(monkeypatch):
             return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True)) + self.eps
 
     own = code.essence(Norm.forward, Norm)
-    assert code.difference(own, known._reference("gemma.GemmaRMSNorm")) == "._norm"
+    assert code.difference(own, recognize._reference("gemma.GemmaRMSNorm")) == "._norm"
     model = make("Gemma")
     model.model.norm.__class__ = Norm
     assert "1 x Norm" in str(kw.patch(model))
@@ -143,7 +143,7 @@ def test_every_apply_rotary_pos_emb_is_refused_or_equal():
         if "apply_rotary_pos_emb" in found:
             groups[tuple(sorted(found.items()))].append(path.stem)
     assert len(groups) > 20
-    reference, recognized = known._reference(LLAMAS), []
+    reference, recognized = recognize._reference(LLAMAS), []
     for stems in groups.values():
         name = f"transformers.models.{stems[0].removeprefix('modeling_')}.{stems[0]}"
         rope = importlib.import_module(name).apply_rotary_pos_emb
@@ -184,8 +184,8 @@ def test_tables_of_every_known_rope_have_each_value_twice():
     checked, without = 0, []
     for family, cls in patch_families.classes():
         text = Path(importlib.import_module(cls.__module__).__file__).read_text()
-        for rope in known._rotations(cls).values():
-            kind = known._rope_of(rope)
+        for rope in recognize._rotations(cls).values():
+            kind = recognize._rope_of(rope)
             if kind and kind.tables in TWICE and ".cos()" in text:
                 checked += 1
                 if not re.search(TWICE[kind.tables], text):
@@ -210,7 +210,7 @@ def test_ropes_do_what_they_stand_for(name):
     path = f"transformers.models.{family}.modeling_{family}"
     own, kind = getattr(importlib.import_module(path), function), ropes.ROPES[name]
     ours, tried = kind.replaces(own), 0
-    for _, args, more in trial._rotated(kind):
+    for _, args, more in equivalence._rotated(kind):
         torch.testing.assert_close(ours(*args, **more), own(*args, **more))
         tried += 1
     assert tried
@@ -224,9 +224,9 @@ def test_ropes_do_what_they_stand_for(name):
 
 def test_a_missing_family_is_no_reference(monkeypatch):
     """A family may be missing in another version of transformers."""
-    known._reference.cache_clear()
-    assert known._reference("llama.NoSuchNorm") is None
-    assert known._reference("no_such_family.Norm") is None
+    recognize._reference.cache_clear()
+    assert recognize._reference("llama.NoSuchNorm") is None
+    assert recognize._reference("no_such_family.Norm") is None
 
 
 REFERENCES = {  # a module of each known class, and a pattern of its kind's names in other files
@@ -272,8 +272,8 @@ def test_every_class_of_a_known_forward_is_refused_or_equal(reference):
     for (stem, cls), *_ in groups.values():
         path = f"transformers.models.{stem.removeprefix('modeling_')}.{stem}"
         module.__class__ = getattr(importlib.import_module(path), cls)
-        new = known.replacement(module)
-        if isinstance(new, known.Replacement):
+        new = recognize.replacement(module)
+        if isinstance(new, recognize.Replacement):
             taken += 1
             assert equal(module, new), (cls, new)
     assert taken

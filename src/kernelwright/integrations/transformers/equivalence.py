@@ -26,7 +26,7 @@ from .code import essence
 from .logits import Logits
 
 if TYPE_CHECKING:
-    from .known import Replacement
+    from .recognize import Replacement
     from .ropes import Rope
 
 WIDE, DEEP = 16, 24  # widths of a layer and of its MLP; a loss has DEEP classes
