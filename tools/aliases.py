@@ -118,7 +118,7 @@ DOCS: dict[str, tuple[str, ...]] = {
         "apply_liger_kernel_to_llama", "AutoLigerKernelForCausalLM", "monkey patch", "TRL", "PEFT",
     ),
     "judge": ("kernelwright judge", "judge", "KernelBench", "GPU MODE", "leaderboard"),
-    "ci": ("kernelwright compare", "compare", "A/B test", "GitHub Actions"),
+    "compare": ("kernelwright compare", "compare", "A/B test", "GitHub Actions"),
     "emulator": ("emulator", "compute-sanitizer", "racecheck", "memcheck", "data race"),
     "run": ("kernelwright run", "nvcc", "no GPU", "cu file"),
     "dissect": ("kernelwright dissect", "bank conflicts", "sectors", "debugger", "cuda-gdb"),

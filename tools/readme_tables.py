@@ -22,6 +22,7 @@ A marker names its table:
     <!-- table:steps sum -->            per CUDA C++ rung: picture, changed lines, counter, time
     <!-- table:dissect sum -->          the cost of each CUDA C++ rung, from `dissect`
     <!-- table:counters sum -->         the same beside a GPU's counters
+    <!-- table:attention -->            rates of attention's forward in one run
     ... <!-- /table -->
 """
 
@@ -58,6 +59,7 @@ from kernelwright.workbench.report import charts, overview, sections
 from kernelwright.workbench.report.shown import headline, shown
 from kernelwright.workbench.scaffold.stub import stub
 from tools import (
+    attention_table,
     dissect_tables,
     machine_pictures,
     movement,
@@ -129,6 +131,8 @@ def render(name: str, found: list[Record]) -> str:
         return _host(found)
     if kind == "triton" and not rest:
         return _triton()
+    if kind == "attention" and not rest:
+        return _attention()
     if not rest and kind in {x.name for x in ladders()}:
         return _ladder(found, kind)
     if kind == "ladder" and rest:
@@ -145,8 +149,8 @@ def render(name: str, found: list[Record]) -> str:
         return _counters(rest[0])
     raise ValueError(
         f"table:{name}: there are table:operators, featured, fusion [EXAMPLE], host, triton, "
-        "patched, training, ladder OP [CASE], start OP, cases OP, dissect OP, counters OP, "
-        "steps OP"
+        "attention, patched, training, ladder OP [CASE], start OP, cases OP, dissect OP, "
+        "counters OP, steps OP"
     )
 
 
@@ -243,6 +247,13 @@ def _triton() -> str:
         text += f": {which}" + ", ".join(f"`{n}`" for n in few)
     text += "."
     return "\n".join(textwrap.wrap(text, 100, break_on_hyphens=False)) + "\n"
+
+
+def _attention() -> str:
+    rows = attention_table.rows(REFERENCE_MACHINE)
+    if not rows:
+        return f"No record of attention's rates on {REFERENCE_MACHINE} yet.\n"
+    return _markdown(rows, "rrrrl" + "r" * 7)
 
 
 def _patched(found: patched.Patched | None) -> str:

@@ -42,7 +42,7 @@ SECTIONS = (
             "training",
         ),
     ),
-    ("Judge a kernel", ("judge", "ci", "emulator", "mutations")),
+    ("Judge a kernel", ("judge", "compare", "emulator", "mutations")),
     (
         "Learn CUDA and Triton",
         (

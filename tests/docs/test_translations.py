@@ -123,7 +123,7 @@ def test_the_site_links_a_page_and_its_translation_once():
     text = translations.switched("docs/tour.md", "# A tour\n\nText.\n")
     assert text == "# A tour\n\n[简体中文](zh/tour.md)\n\nText.\n"
     assert translations.switched("docs/tour.md", text) == text
-    assert translations.switched("docs/ci.md", text) == text
+    assert translations.switched("docs/compare.md", text) == text
     assert all((ROOT / page).exists() for page in links)
 
 

@@ -1,4 +1,4 @@
-"""compare: verdicts and exit codes, the meaning of names, and the workflow in docs/ci.md."""
+"""compare: verdicts and exit codes, the meaning of names, and the workflow in docs/compare.md."""
 
 import io
 import json
@@ -347,7 +347,7 @@ def parse(words):
     return group.commands[name].make_context(name, rest).params
 
 
-@pytest.mark.parametrize("document", ["ci.md", "exercises.md"])
+@pytest.mark.parametrize("document", ["compare.md", "exercises.md"])
 def test_the_commands_of_the_documents_are_there(document):
     text = (DOCS / document).read_text()
     lines = "\n".join(line for line in text.splitlines() if line.startswith("    kernelwright"))
@@ -367,7 +367,7 @@ def scripts(workflow):
 
 
 def test_the_recipe_is_a_workflow():
-    (flow,) = workflows((DOCS / "ci.md").read_text())
+    (flow,) = workflows((DOCS / "compare.md").read_text())
     assert "pull_request" in flow[True]  # YAML 1.1 reads `on` as true
     assert flow["permissions"] == {"contents": "read"}
     verify, compared = flow["jobs"]["verify"], flow["jobs"]["compare"]
@@ -391,7 +391,7 @@ def test_the_recipe_is_a_workflow():
 
 @pytest.mark.parametrize(("code", "fails"), [(0, 0), (1, 1), (4, 0), (5, 5), (3, 3)])
 def test_the_recipes_script_fails_where_it_should(code, fails, tmp_path):
-    (flow,) = workflows((DOCS / "ci.md").read_text())
+    (flow,) = workflows((DOCS / "compare.md").read_text())
     step = next(s for s in flow["jobs"]["compare"]["steps"] if "env" in s)
     command = tmp_path / ".venv" / "bin" / "kernelwright"
     command.parent.mkdir(parents=True)

@@ -12,7 +12,7 @@ from kernelwright.workbench.records import metrics
 from kernelwright.workbench.records.records import Record
 from kernelwright.workbench.report import charts, report, sections, steps, svg
 from support.reports import MACHINE, made_up
-from tools import readme_tables
+from tools import attention_table, readme_tables
 
 
 def colours(scheme):
@@ -137,13 +137,22 @@ def test_a_ladder_chart_stands_alone():
     assert text.count('class="bar"') == len(table.timed)
 
 
-@pytest.mark.parametrize("name", ["operators", "ladder softmax", "cases softmax"])
+@pytest.mark.parametrize("name", ["operators", "ladder softmax", "cases softmax", "attention"])
 def test_readme_tables(name):
     text = readme_tables.render(name, made_up())
     lines = text.strip().splitlines()
     rows = [line for line in lines if line.startswith("|")]
     assert len(rows) > 3
     assert len({line.count("|") for line in rows}) == 1
+
+
+def test_the_table_of_attention_has_the_fastest_config_of_each_rung():
+    text = (
+        "fwd 2x32x8192x64 causal wgmma:128/2 | 1.08 | 0.92 | wgmma:128/2: 420 wgmma:160/2: 439 "
+        "wgmma_wide: 5 =dispatched: 455 FA2: 294\npacked fwd window varlen:1/2: 437us"
+    )
+    (row,) = attention_table.fastest(text)
+    assert row == ["2", "32", "8,192", "64", "causal", "", "439", "", "", "5", "294", ""]
 
 
 def test_no_line_over_sizes_is_vertical():
