@@ -9,7 +9,7 @@ import torch
 
 @cache
 def prepare() -> None:
-    """Profile an empty kernel, without use of the result.
+    """Profile one small kernel and drop the result.
 
     CUPTI, which reports a GPU's kernels, starts with the first session of a process and can miss
     all kernels of it; later sessions are complete.

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernelwright.contract import UnknownRung
-from kernelwright.support.errors import UsageError
+from kernelwright.support.errors import ToolchainError, UsageError
 from kernelwright.workbench.profile import flame, ncu, profile, swap, trace, workload
 
 CPU = torch.device("cpu")
@@ -152,3 +152,11 @@ def test_nsight_compute_that_fails_or_is_missing_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     with pytest.raises(ncu.NcuError, match="is not installed"):
         ncu.measure("train", "gpt2-tiny", 1, 0)
+
+
+def test_a_profile_without_kernels_is_an_error(monkeypatch):
+    """The profiler may miss the GPU's kernels; a CPU's table would be shown as the GPU's."""
+    monkeypatch.setattr(trace.profiler, "prepare", lambda: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    with pytest.raises(ToolchainError, match="reports no kernel on the GPU"):
+        trace.record(lambda: torch.ones(3, device="cpu").exp(), torch.device("cuda"))

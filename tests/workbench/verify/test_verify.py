@@ -240,3 +240,25 @@ def test_a_large_result_of_integers_is_pytorchs_bit_for_bit():
     words = torch.arange(1000, dtype=torch.int32)
     assert differs(words, words.clone()) is None
     assert "integers" in str(differs(words, words.flip(0)))
+
+
+def big(monkeypatch, inputs):
+    """What comes of a case of more than 2^31 elements whose inputs are made so."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (3 << 30, 80 << 30))
+    of = ladder("softmax")
+    of = replace(of, operator=replace(of.operator, inputs=inputs))
+    rung = of.rung("cuda_warp")
+    return verify._verify_big(of, rung, rung.configs[0], of.operator.cases[0])
+
+
+def test_a_large_case_is_skipped_without_memory_and_fails_by_anything_else(monkeypatch):
+    def raising(error):
+        def inputs(case, device):
+            raise error
+
+        return inputs
+
+    found = big(monkeypatch, raising(torch.OutOfMemoryError("CUDA out of memory")))
+    assert (found.outcome, found.why) == ("skipped", "needs more than 3 GiB of free GPU memory")
+    found = big(monkeypatch, raising(ValueError("dim: is wrong")))
+    assert found.outcome == "error" and "dim: is wrong" in found.why

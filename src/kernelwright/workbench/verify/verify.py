@@ -284,7 +284,6 @@ def _verify_big(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Outco
     more memory than other processes leave."""
     op = ladder.operator
     free = torch.cuda.mem_get_info()[0] / 2**30
-    small = Outcome("skipped", case, why=f"needs more than {free:.0f} GiB of free GPU memory")
     try:
         args = op.with_defaults(op.inputs(case, "cuda"))
         reason = unsupported(rung, _normalised(ladder, args), device_of(args))
@@ -292,17 +291,17 @@ def _verify_big(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Outco
             return Outcome("skipped", case, why=reason)
         theirs = map_tensors(args, copy_of) if op.mutated else args
         want = all_results(op, theirs, entry_of(ladder, ladder.rung("native"))(*theirs.values()))
-    except torch.OutOfMemoryError:
-        return small
-    try:
-        got = all_results(op, args, launcher(ladder, args, rung.name, config)(*args.values()))
-        torch.cuda.synchronize()
-    except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
-        return Outcome("error", case, why=in_folder(ladder, e))
-    try:
+        try:
+            got = all_results(op, args, launcher(ladder, args, rung.name, config)(*args.values()))
+            torch.cuda.synchronize()
+        except torch.OutOfMemoryError as e:  # the rung's own
+            return Outcome("error", case, why=in_folder(ladder, e))
         why = _difference(op, args, got, want)
     except torch.OutOfMemoryError:
-        return small
+        why = f"needs more than {free:.0f} GiB of free GPU memory"
+        return Outcome("skipped", case, why=why)
+    except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
+        return Outcome("error", case, why=in_folder(ladder, e))
     return Outcome("wrong", case, "value", why) if why else Outcome("pass", case)
 
 
