@@ -80,6 +80,30 @@ def binds(monkeypatch):
     return seen
 
 
+@pytest.fixture(autouse=True)
+def same_modes():
+    """No test, and nothing that it calls, leaves a mode of PyTorch changed, on which later tests
+    would depend."""
+    before = _modes()
+    yield
+    assert _modes() == before, "a mode of PyTorch is left changed"
+
+
+def _modes() -> dict[str, object]:
+    return {
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "warn only": torch.is_deterministic_algorithms_warn_only_enabled(),
+        "filled memory": torch.utils.deterministic.fill_uninitialized_memory,
+        "default dtype": torch.get_default_dtype(),
+        "gradients": torch.is_grad_enabled(),
+        "matmul precision": torch.get_float32_matmul_precision(),
+        "TF32 of cuDNN": torch.backends.cudnn.allow_tf32,
+        "cuDNN's benchmark": torch.backends.cudnn.benchmark,
+        "anomaly detection": torch.is_anomaly_enabled(),
+        "CPU threads": torch.get_num_threads(),
+    }
+
+
 @pytest.fixture
 def few_threads():
     before = torch.get_num_threads()

@@ -69,7 +69,7 @@ def begin(
                 f"out: {folder} is not empty; continue that run with --resume {folder}, or give "
                 "another folder"
             )
-        return _Run(settings, folder, processes, watcher or Silent(), None).go()
+        return _run(settings, folder, processes, watcher, None)
 
 
 def resume(
@@ -93,7 +93,28 @@ def resume(
     settings = Settings(**{**saved["settings"], "parallel": "none", **changes})
     with parallel.joined(settings.parallel, device) as processes:
         folder = found.parent.parent
-        return _Run(settings, folder, processes, watcher or Silent(), (found, saved)).go()
+        return _run(settings, folder, processes, watcher, (found, saved))
+
+
+def _run(
+    settings: Settings,
+    folder: Path,
+    processes: Processes,
+    watcher: Watcher | None,
+    saved: tuple[Path, dict[str, Any]] | None,
+) -> Result:
+    """The run, with deterministic algorithms if it asks for them, and afterwards with the process's
+    own choice of algorithms."""
+    before = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    if settings.deterministic:
+        torch.use_deterministic_algorithms(True)
+    try:
+        return _Run(settings, folder, processes, watcher or Silent(), saved).go()
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
 class _Run:
@@ -109,8 +130,6 @@ class _Run:
         self.settings, self.folder, self.processes = settings, folder, processes
         self.watcher = watcher if processes.first else Silent()
         s = settings
-        if s.deterministic:
-            torch.use_deterministic_algorithms(True)
         self.data = dataset.open_(s.data, s.tokenizer, s.vocabulary, self.watcher.said)
         self.trainer = Trainer(s, self.data.vocabulary, processes)
         self.config = self.trainer.model.config
