@@ -215,11 +215,13 @@ def _heads(t: torch.Tensor) -> int:
 
 def _leading(query, key, value, grouped: bool) -> tuple[tuple[int, ...], int]:
     """(the common batch dimensions, the result's heads)."""
-    try:
-        batch = torch.broadcast_shapes(*(t.shape[:-3] for t in (query, key, value)))
-    except RuntimeError:
-        shapes = ", ".join(str(tuple(t.shape)) for t in (query, key, value))
-        raise ValueError(f"key: batches of {shapes} do not broadcast") from None
+    batch = query.shape[:-3]
+    if not batch == key.shape[:-3] == value.shape[:-3]:
+        try:  # takes longer than a launch
+            batch = torch.broadcast_shapes(*(t.shape[:-3] for t in (query, key, value)))
+        except RuntimeError:
+            shapes = ", ".join(str(tuple(t.shape)) for t in (query, key, value))
+            raise ValueError(f"key: batches of {shapes} do not broadcast") from None
     heads = _heads(query)
     for name, t in (("key", key), ("value", value)):
         own = _heads(t)
@@ -237,6 +239,8 @@ def _leading(query, key, value, grouped: bool) -> tuple[tuple[int, ...], int]:
 def _four(t: torch.Tensor, batch: tuple[int, ...], heads: int) -> torch.Tensor:
     """(B, heads, rows, columns): batch dimensions merged, heads repeated if there are fewer."""
     own = _heads(t)
+    if t.ndim == 4 and own == heads and t.shape[:1] == batch:
+        return t
     if t.ndim == 2:
         t = t.unsqueeze(0)
     if own != heads:
