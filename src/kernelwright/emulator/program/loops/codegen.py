@@ -3,7 +3,7 @@
 if (const auto *kw_loops = kw_block_in_loops()) {  // else: each thread executes the kernel
   KW_BLOCK
   int row = blockIdx.y;                            // once
-  kw::loops::Room<float> kw_r0_sum(kw_count);      // a value for each thread
+  kw::loops::PerThread<float> kw_r0_sum(kw_count);      // a value for each thread
   KW_EACH_THREAD { float sum = 0; ... kw_r0_sum[kw_t] = sum; }
   for (int t = 0; t < n; ++t) {
     KW_EACH_THREAD { auto sum = kw_r0_sum[kw_t]; ... kw_r0_sum[kw_t] = sum; }
@@ -16,11 +16,11 @@ import re
 from collections.abc import Callable
 
 from ..tokens import closing
-from .code import INDEX
-from .facts import is_mark
-from .names import Variable
-from .regions import Around, Kernel, Meeting, Once, Plan, Region
-from .tree import Declarator, Node, Refused
+from .parser import Declarator, Node, Refused
+from .program_index import is_mark
+from .regions import BlockControl, BlockUniform, Kernel, Plan, ThreadLoop, WarpSync
+from .restrictions import INDEX
+from .variables import Variable
 
 _NOT_OF_THE_TYPE = frozenset({"const", "constexpr", "register", "__restrict__", "__restrict"})
 
@@ -30,27 +30,29 @@ class Writer:
 
     def __init__(self, kernel: Kernel, text: str, line_of: Callable[[int], int]) -> None:
         self.kernel, self.all, self.source, self.line_of = kernel, kernel.all, text, line_of
-        self.made: list[str] = []
-        self.rooms: dict[Variable, str] = {}
+        self.code: list[str] = []
+        self.per_thread: dict[Variable, str] = {}
         self.returns = any(r.ends and not r.last for r in kernel.regions())
-        self.aliases = {v for v in kernel.variables if v.again and self._is_alias(v)}
+        self.aliases = {v for v in kernel.variables if v.recomputed and self._is_alias(v)}
         self.count = 0
         self.under: list[str] = []  # conditions of single threads around what is written
 
     def write(self) -> str:
-        self.made.append(" if (const auto *kw_loops = kw_block_in_loops()) { KW_BLOCK")
+        self.code.append(" if (const auto *kw_loops = kw_block_in_loops()) { KW_BLOCK")
         if self.returns:
-            self.made.append("kw::loops::Ended kw_ended(kw_count);")
+            self.code.append("kw::loops::Ended kw_ended(kw_count);")
         for v in self.kernel.parameters:
             if v.stored and v.regions:
                 # of a pointer, the type without __restrict__
-                self._room(v, f"decltype({v.name}{' + 0' if v.points else ''})")
-                self.made.append(f"KW_EACH_THREAD {{ KW_LANE {self.rooms[v]}[kw_t] = {v.name}; }}")
+                self._declare_per_thread(v, f"decltype({v.name}{' + 0' if v.points else ''})")
+                self.code.append(
+                    f"KW_EACH_THREAD {{ KW_LANE {self.per_thread[v]}[kw_t] = {v.name}; }}"
+                )
         self._sequence(self.kernel.plan)
-        self.made.append("return; }")
+        self.code.append("return; }")
         last = self.kernel.body.first
-        self.made.append(self._line(last) + "\n")
-        return "\n".join(self.made)
+        self.code.append(self._line(last) + "\n")
+        return "\n".join(self.code)
 
     # ---- text
 
@@ -74,21 +76,23 @@ class Writer:
 
     def _sequence(self, plan: Plan) -> None:
         for p in plan:
-            if isinstance(p, Region):
+            if isinstance(p, ThreadLoop):
                 self._region(p)
-            elif isinstance(p, Meeting):
-                self._meeting(p)
-            elif isinstance(p, Once):
-                self.made += [self._line(p.node.first), self._slice(p.node.first, p.node.last + 1)]
+            elif isinstance(p, WarpSync):
+                self._warp_sync(p)
+            elif isinstance(p, BlockUniform):
+                self.code += [self._line(p.node.first), self._slice(p.node.first, p.node.last + 1)]
             else:
-                self._around(p)
+                self._block_control(p)
 
-    def _meeting(self, m: Meeting) -> None:
+    def _warp_sync(self, m: WarpSync) -> None:
         alive = "!kw_ended[kw_t]" if self.returns else ""
         # a condition's variable has no value in threads that were not asked: _there asks in order
         there = self._there() if self.under else ""
-        made = [self.rooms[m.brought], "kw_count", _where(there), _where(alive)]
-        self.made.append(f"kw::loops::meet({', '.join(made)}, {'true' if m.last else 'false'});")
+        arguments = [self.per_thread[m.operands], "kw_count", _where(there), _where(alive)]
+        self.code.append(
+            f"kw::loops::warp_sync({', '.join(arguments)}, {'true' if m.last else 'false'});"
+        )
 
     def _there(self, *more: str) -> str:
         """The condition under which the present thread is here, and conditions of its own."""
@@ -99,49 +103,53 @@ class Writer:
         holds = self._there(*more)
         return f"kw::loops::any(kw_count, [&](size_t kw_t) {{ return {holds}; }})"
 
-    def _divided(self, a: Around, v: Variable) -> None:
+    def _divided(self, a: BlockControl, v: Variable) -> None:
         """A condition of single threads: its parts for those for which it holds, or does not."""
         for i, part in enumerate(a.parts):
-            condition = f"{'!' if i else ''}{self.rooms[v]}[kw_t]"
-            self.made.append(f"if ({self._any(condition)}) {{")
+            condition = f"{'!' if i else ''}{self.per_thread[v]}[kw_t]"
+            self.code.append(f"if ({self._any(condition)}) {{")
             self.under.append(condition)
             self._sequence(part)
             self.under.pop()
-            self.made.append("}")
+            self.code.append("}")
 
-    def _around(self, a: Around) -> None:
+    def _block_control(self, a: BlockControl) -> None:
         node = a.node
-        asked = self.kernel.asked.get(node)
-        if asked is not None and not asked.uniform and node.kind == "if":
-            self._divided(a, asked)
+        condition_of = self.kernel.condition_of.get(node)
+        if condition_of is not None and not condition_of.uniform and node.kind == "if":
+            self._divided(a, condition_of)
             return
-        self.made.append(self._line(node.first))
+        self.code.append(self._line(node.first))
         heads = [self._slice(*h) for h in node.head]
-        if asked is not None and node.kind == "do":
-            heads = [asked.name if asked.uniform else self._any(f"{self.rooms[asked]}[kw_t]")]
+        if condition_of is not None and node.kind == "do":
+            heads = [
+                condition_of.name
+                if condition_of.uniform
+                else self._any(f"{self.per_thread[condition_of]}[kw_t]")
+            ]
         if node.kind == "for":
             start = node.parts[0]
             init = self._slice(start.first, start.last + 1)
-            self.made.append(f"for ({init} {heads[0]}; {heads[1]})")
+            self.code.append(f"for ({init} {heads[0]}; {heads[1]})")
         elif node.kind == "while":
-            self.made.append(f"while ({heads[0]})")
+            self.code.append(f"while ({heads[0]})")
         elif node.kind == "if":
             constant = " constexpr" if self.all[node.first + 1].text == "constexpr" else ""
-            self.made.append(f"if{constant} ({heads[0]})")
+            self.code.append(f"if{constant} ({heads[0]})")
         elif node.kind == "do":
-            self.made.append("do")
+            self.code.append("do")
         for i, part in enumerate(a.parts):
-            self.made.append("else {" if i else "{")
+            self.code.append("else {" if i else "{")
             self._sequence(part)
-            self.made.append("}")
+            self.code.append("}")
         if node.kind == "do":
-            self.made += [self._line(node.head[0][0]), f"while ({heads[0]});"]
+            self.code += [self._line(node.head[0][0]), f"while ({heads[0]});"]
 
     # ---- values that outlive a region
 
-    def _room(self, v: Variable, type_: str) -> None:
-        self.rooms[v] = f"kw_r{len(self.rooms)}_{v.name}"
-        self.made.append(f"kw::loops::Room<{type_}> {self.rooms[v]}(kw_count);")
+    def _declare_per_thread(self, v: Variable, type_: str) -> None:
+        self.per_thread[v] = f"kw_r{len(self.per_thread)}_{v.name}"
+        self.code.append(f"kw::loops::PerThread<{type_}> {self.per_thread[v]}(kw_count);")
 
     def _type(self, v: Variable) -> str:
         d = v.of
@@ -158,7 +166,7 @@ class Writer:
 
     def _deduced(self, v: Variable) -> str:
         """The type that auto stands for: that of a function's result, which nothing calls."""
-        made = [f"return {v.name};"]
+        body = [f"return {v.name};"]
         left, seen = [v], {v}
         needed: dict[Node, list[str]] = {}
         while left:
@@ -167,18 +175,18 @@ class Writer:
             needed[one.node] = [self._line(one.node.first), self._slice_of(one.node)]
             for other in self.kernel.names[one.node] - seen:
                 seen.add(other)
-                if other in self.rooms:
-                    made.insert(0, f"auto &{other.name} = {self.rooms[other]}.any();")
+                if other in self.per_thread:
+                    body.insert(0, f"auto &{other.name} = {self.per_thread[other]}.any();")
                 elif other.kind == "local" and not other.uniform:
                     left.append(other)
         text = [t for n in sorted(needed, key=lambda n: n.first) for t in needed[n]]
-        name = f"kw_type{len(self.rooms)}"
-        rooms = [m for m in made if m != made[-1]]
-        self.made += [
+        name = f"kw_type{len(self.per_thread)}"
+        per_thread = [m for m in body if m != body[-1]]
+        self.code += [
             f"const auto {name} = [&] {{ const size_t kw_t = 0;",
-            *rooms,
+            *per_thread,
             *text,
-            made[-1],
+            body[-1],
             "};",
         ]
         return f"std::decay_t<decltype({name}())>"
@@ -188,107 +196,109 @@ class Writer:
 
     # ---- regions
 
-    def _region(self, r: Region) -> None:
+    def _region(self, r: ThreadLoop) -> None:
         self.count += 1
         own = {self.kernel.named[d.name] for s in r.statements for d in s.declared}
         for s in r.statements:
             for d in s.declared:
                 v = self.kernel.named[d.name]
                 if v.stored:
-                    self._room(v, self._type(v))
-        others = sorted((v for v in r.names - own if v.again or v.stored), key=_place)
+                    self._declare_per_thread(v, self._type(v))
+        others = sorted((v for v in r.names - own if v.recomputed or v.stored), key=_place)
         if len({v.name for v in others}) < len(others):
             raise Refused("two variables of one name")
         self.divisors: list[str] = []
         edits = self._edits(r)
         identified = self.kernel.identified(r)
         text = self._statements(r, own, others, edits)
-        made = ["KW_STEP"]
+        code = ["KW_STEP"]
         long_ = self.kernel.takes_long(r)
         if self.divisors:
             widths = ", ".join(dict.fromkeys(self.divisors))
-            made.append(f"{{ const unsigned kw_width = kw::loops::width({widths}); KW_EACH_LANE {{")
+            code.append(f"{{ const unsigned kw_width = kw::loops::width({widths}); KW_EACH_LANE {{")
         else:
-            made.append("{ KW_EACH_THREAD {")
-        made.append("KW_LANE")
+            code.append("{ KW_EACH_THREAD {")
+        code.append("KW_LANE")
         if self.returns or self.under:
-            made.append(f"if (!({self._there()})) continue;")
+            code.append(f"if (!({self._there()})) continue;")
         if identified:
-            made.append("KW_PRESENT")
+            code.append("KW_PRESENT")
         if long_:
-            made.append("KW_STEP")
-        made += [text, "} }"]
+            code.append("KW_STEP")
+        code += [text, "} }"]
         if identified:
-            made.append("KW_ABSENT")
+            code.append("KW_ABSENT")
         if r.ends and self.returns:
-            made.append("if (kw_ended.all()) return;")
-        self.made += made
+            code.append("if (kw_ended.all()) return;")
+        self.code += code
 
     def _statements(
         self,
-        r: Region,
+        r: ThreadLoop,
         own: set[Variable],
         others: list[Variable],
         edits: dict[int, tuple[int, str]],
     ) -> str:
-        made: list[str] = []
+        code: list[str] = []
         written: set[Node] = set()
         for v in others:
-            if v.again and v.node is not None and v.node not in written:
+            if v.recomputed and v.node is not None and v.node not in written:
                 written.add(v.node)
                 index = self._indices(v.node.first, v.node.last + 1)
-                made += [
+                code += [
                     self._line(v.node.first),
                     self._slice(v.node.first, v.node.last + 1, index),
                 ]
             elif v.stored:
-                made.append(f"auto {'&' if _referred(v) else ''}{v.name} = {self.rooms[v]}[kw_t];")
-        made.append("{")
+                code.append(
+                    f"auto {'&' if _referred(v) else ''}{v.name} = {self.per_thread[v]}[kw_t];"
+                )
+        code.append("{")
         for s in r.statements:
             mine = {i: e for i, e in edits.items() if s.first <= i <= s.last}
-            made += [self._line(s.first), self._slice(s.first, s.last + 1, mine)]
-        made += [self._keep(v) for v in own if v.stored and not _referred(v)]
-        made.append("}")
-        made += [self._keep(v) for v in others if v.stored and not _referred(v)]
+            code += [self._line(s.first), self._slice(s.first, s.last + 1, mine)]
+        code += [self._keep(v) for v in own if v.stored and not _referred(v)]
+        code.append("}")
+        code += [self._keep(v) for v in others if v.stored and not _referred(v)]
         if r.ends:
-            made.append(f"kw_next{self.count}:;")
-        return "\n".join(made)
+            code.append(f"kw_next{self.count}:;")
+        return "\n".join(code)
 
     def _keep(self, v: Variable) -> str:
-        return f"{self.rooms[v]}[kw_t] = {v.name};"
+        return f"{self.per_thread[v]}[kw_t] = {v.name};"
 
-    def _edits(self, r: Region) -> dict[int, tuple[int, str]]:
-        found: dict[int, tuple[int, str]] = {}
+    def _edits(self, r: ThreadLoop) -> dict[int, tuple[int, str]]:
+        edits: dict[int, tuple[int, str]] = {}
         for s in r.statements:
             if any(v.stored and _referred(v) for v in map(self._declared, s.declared)):
-                found[s.first] = (s.last + 1, self._referring(s))
+                edits[s.first] = (s.last + 1, self._referring(s))
                 continue
-            found |= self._indices(s.first, s.last + 1)
+            edits |= self._indices(s.first, s.last + 1)
             for i in range(s.first, s.last + 1):
                 if self.all[i].text == "return":
                     note = "kw_ended.note(kw_t); " if self.returns else ""
-                    found[i] = (i + 2, f"{{ {note}goto kw_next{self.count}; }}")
-        return found
+                    edits[i] = (i + 2, f"{{ {note}goto kw_next{self.count}; }}")
+        return edits
 
     def _declared(self, d: Declarator) -> Variable:
         return self.kernel.named[d.name]
 
     def _referring(self, s: Node) -> str:
         """A declaration whose variables, or some of them, stand in their room themselves."""
-        made: list[str] = []
+        code: list[str] = []
         for d in s.declared:
             v = self._declared(d)
             type_ = self._slice(*d.type_)
             rest = self._slice(d.marks[0], d.marks[1]) if d.marks[0] < d.marks[1] else ""
             sizes, value = self._slice(*d.sizes), self._slice(*d.value)
             if not (v.stored and _referred(v)):
-                made.append(f"{type_} {rest} {v.name}{sizes} {value};")
+                code.append(f"{type_} {rest} {v.name}{sizes} {value};")
                 continue
-            made.append(f"auto &{v.name} = {self.rooms[v]}[kw_t];")
+            code.append(f"auto &{v.name} = {self.per_thread[v]}[kw_t];")
             if value:
-                made.append(f"{{ {type_} {rest} kw_first{sizes} {value};")
-                made.append(f"kw::loops::set({v.name}, kw_first); }}")
-        return " ".join(made)
+                code.append(f"{{ {type_} {rest} kw_first{sizes} {value};")
+                code.append(f"kw::loops::set({v.name}, kw_first); }}")
+        return " ".join(code)
 
     # ---- indices that a CPU's vectors can follow
 
@@ -302,7 +312,7 @@ class Writer:
     def _indices(self, a: int, b: int) -> dict[int, tuple[int, str]]:
         """threadIdx.x / n and threadIdx.x % n: of a strip of threads whose length divides n, the
         first is the same and the second counts on."""
-        found: dict[int, tuple[int, str]] = {}
+        edits: dict[int, tuple[int, str]] = {}
         i = a
         while i < b:
             if self.all[i].text == INDEX and self._words(i, i + 3) == f"{INDEX} . x":
@@ -316,11 +326,11 @@ class Writer:
             if divided is not None:
                 end, name, by = divided
                 value = self._words(i, behind)
-                found[i] = (end, f"kw::loops::{name}({value}, kw_x0, kw_l, kw_width, {by})")
+                edits[i] = (end, f"kw::loops::{name}({value}, kw_x0, kw_l, kw_width, {by})")
                 self.divisors.append(by)
                 behind = end
             i = behind
-        return found
+        return edits
 
     def _division(self, i: int, behind: int) -> tuple[int, str, str] | None:
         """Of all_[i:behind] by what follows: the token behind that, the operation, the divisor."""
@@ -377,4 +387,4 @@ def _place(v: Variable) -> int:
 
 def _referred(v: Variable) -> bool:
     """Whether code uses a variable where it is stored, not a copy of it."""
-    return v.array or v.taken
+    return v.array or v.address_taken

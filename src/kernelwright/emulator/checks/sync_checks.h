@@ -34,7 +34,7 @@ void barrier(Block &b) {
     const Thread &t = b.threads[i];
     if (t.wait == kNothing) continue;
     if (!first) {
-      meet((first = &t)->where);
+      note_sync_point((first = &t)->where);
       if (wanted & kExits) look_at_exits(b, t);
     }
     if ((t.where == first->where && t.call == first->call) || !(wanted & kDivergence)) continue;
@@ -71,7 +71,7 @@ bool is_tree(const Thread *warp, unsigned lanes) {
 void warp(Thread &first, unsigned lanes) {
   if (first.wait == kSyncwarp) {
     order.syncwarp(first, lanes);
-    meet(first.where);
+    note_sync_point(first.where);
   }
   if (!(wanted & kDivergence)) return;
   const Thread *const warp = first.block->threads + first.number / 32 * 32;
@@ -90,7 +90,7 @@ void warp(Thread &first, unsigned lanes) {
 
 void fence(Thread &t, unsigned scope, const void *where) {
   order.fence(t, scope);
-  meet(where);
+  note_sync_point(where);
 }
 
 // Finds warps that arrive at a numbered barrier while others may still be arriving at it.
@@ -112,7 +112,7 @@ void named(Thread &t, unsigned which, Named what, const void *where) {
   if (what == kArrives) {
     look_at_arrivals(t, which, where);
     order.arrive_at(t, which);
-    meet(where);
+    note_sync_point(where);
   } else if (what == kPasses) {
     order.pass(t, which);
   } else {

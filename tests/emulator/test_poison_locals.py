@@ -6,14 +6,14 @@ import pytest
 
 from kernelwright.emulator.program import asm
 from kernelwright.emulator.program.attributes import attributes_of
+from kernelwright.emulator.program.poison_locals import poisoned
 from kernelwright.emulator.program.rewrite import kernels_of, rewritten
-from kernelwright.emulator.program.unset import marked
 
 
 def inside(text):
-    made = marked(f"__global__ void k(int *x) {{\n  {text}\n}}\n")
-    assert made.count("\n") == text.count("\n") + 3
-    return made
+    text_out = poisoned(f"__global__ void k(int *x) {{\n  {text}\n}}\n")
+    assert text_out.count("\n") == text.count("\n") + 3
+    return text_out
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_member_templates_are_named_as_in_cpp():
 
 def test_functions_of_the_host_stay():
     text = "void f() { float x; }\nint main() { int n; }\n__device__ int y[3];\n"
-    assert marked(text) == text
+    assert poisoned(text) == text
     text = "static constexpr __device__ int f(int n) { int m; m = n; return m; }\n"
-    assert marked(text) == text
+    assert poisoned(text) == text
 
 
 @pytest.mark.parametrize(
@@ -63,18 +63,22 @@ def test_functions_of_the_host_stay():
     ],
 )
 def test_arrays_in_shared_memory_have_gaps(declaration, gaps):
-    made = inside(declaration)
-    names = re.findall(r"KW_GAP\((\w+)\)", made)
+    rewritten = inside(declaration)
+    names = re.findall(r"KW_GAP\((\w+)\)", rewritten)
     assert len(names) == len(set(names)) == gaps
     if gaps == 2:
-        assert "; __shared__ alignas(16) float \n b[4][5];" in re.sub(r" KW_\w+\(\w+\);", "", made)
+        assert "; __shared__ alignas(16) float \n b[4][5];" in re.sub(
+            r" KW_\w+\(\w+\);", "", rewritten
+        )
 
 
 def test_clusters_of_a_kernel():
     text = "template <int N> __global__ void __cluster_dims__(N / 2, 1, 1) k(int *x) {}\n"
     assert attributes_of([text]) == {"k": "kw::program::InClusters{N / 2, (1) * (1)}, "}
-    made = rewritten("k<4><<<8, 32>>>(x);", kernels_of(text), {"k": "kw::program::InClusters{2}, "})
-    assert "kw::program::InClusters{2}, 8, 32" in made
+    source = rewritten(
+        "k<4><<<8, 32>>>(x);", kernels_of(text), {"k": "kw::program::InClusters{2}, "}
+    )
+    assert "kw::program::InClusters{2}, 8, 32" in source
 
 
 def test_operands_that_macros_make_are_read_after_the_preprocessor():
@@ -91,5 +95,5 @@ def test_operands_that_macros_make_are_read_after_the_preprocessor():
         '# 9 "k.cu"\n; g();\n'
     )
     theirs = '# 1 "a/cuda/__ptx/b.h" 3\nasm ("y;" ::: "memory");\n# 2 "k.cu"\nasm("y;");\n'
-    made = asm.preprocessed(theirs)
-    assert 'return "y;"' in made and made.endswith('# 2 "k.cu"\nasm("y;");\n')
+    source = asm.preprocessed(theirs)
+    assert 'return "y;"' in source and source.endswith('# 2 "k.cu"\nasm("y;");\n')

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..tokens import Token, angle_opening, closing, split
-from .conditions import Choice
 from .definitions import Definition, Parameter
-from .facts import Facts, is_mark
-from .tree import Node, Parser, Refused
+from .parser import Node, Parser, Refused
+from .preprocessor import Choice
+from .program_index import ProgramIndex, is_mark
 
 _FOLLOWED = 40  # calls in a kernel
 #: Words that do not change the type of a value.
@@ -73,13 +73,13 @@ class Inliner:
 
     def __init__(
         self,
-        facts: Facts,
+        program: ProgramIndex,
         declared: set[str],
         tiles: dict[str, str],
         lines: list[str],
         choice: Choice,
     ) -> None:
-        self.facts, self.declared, self.tiles, self.lines = facts, declared, tiles, lines
+        self.program, self.declared, self.tiles, self.lines = program, declared, tiles, lines
         self.choice = choice
         self.types: dict[str, tuple[str, ...] | None] = {}
         self.shared: dict[tuple[str, ...], str] = {}
@@ -94,39 +94,41 @@ class Inliner:
         """
         self.count += 1
         if self.count > _FOLLOWED:
-            raise Refused(f"too many calls of functions in which threads meet ({call.name})")
+            raise Refused(f"too many calls of functions in which threads synchronize ({call.name})")
         one = self._definition(call, text, all_)
         mark = f"Kw{self.count}"
 
-        def said(span: tuple[int, int]) -> str:
+        def source(span: tuple[int, int]) -> str:
             return text[all_[span[0]].start : all_[span[1] - 1].end] if span[0] < span[1] else ""
 
         names: dict[str, str] = {}
-        explicit = [said(s) for s in call.explicit]
-        arguments = [said(s) for s in call.arguments]
-        made = self._template(one, explicit, arguments, names, mark)
-        made += self._parameters(one, arguments, len(explicit), names, mark)
+        explicit = [source(s) for s in call.explicit]
+        arguments = [source(s) for s in call.arguments]
+        statements = self._template(one, explicit, arguments, names, mark)
+        statements += self._parameters(one, arguments, len(explicit), names, mark)
         tree = Parser(one.body).block(0)
         self._locals(one, tree, names, mark, explicit)
         body = _Body(self, one, names, mark)
         type_ = " ".join(names.get(t.text, t.text) for t in one.returns) or "auto"
         final = body.final(tree)
         if final is not None:
-            made += body.statements(n for n in tree.parts if n.first < final)
+            statements += body.statements(n for n in tree.parts if n.first < final)
             value = body.value(tree.parts[-1]) if tree.parts else ""
-            return " ".join([*made, f"{type_} {mark} = {value};" if value else ""]), value and mark
+            return " ".join(
+                [*statements, f"{type_} {mark} = {value};" if value else ""]
+            ), value and mark
         if type_ in ("auto", "decltype ( auto )"):
             raise Refused(f"{one.name} returns early")
         void = type_ == "void"
-        made += [f"{'' if void else f'{type_} {mark};'} {{", *body.early(tree.parts), "}"]
-        return " ".join(made), "" if void else mark
+        statements += [f"{'' if void else f'{type_} {mark};'} {{", *body.early(tree.parts), "}"]
+        return " ".join(statements), "" if void else mark
 
     def _definition(self, call: Call, text: str, all_: list[Token]) -> Definition:
         given = [text[all_[a].start : all_[b - 1].end] if a < b else "" for a, b in call.arguments]
-        found = self._callable(self.facts.definitions.get(call.name, []), given)
-        if len(found) != 1:
+        candidates = self._callable(self.program.definitions.get(call.name, []), given)
+        if len(candidates) != 1:
             raise Refused(f"it calls {call.name}, which is defined several times, or in a class")
-        one = found[0]
+        one = candidates[0]
         if one.why:
             raise Refused(f"{call.name} has {one.why}")
         return one.decided(self.choice)
@@ -166,7 +168,7 @@ class Inliner:
         mark: str,
     ) -> list[str]:
         """Its template's parameters: aliases and constants, or what stands for them."""
-        made: list[str] = []
+        declarations: list[str] = []
         groups = {w for p, v in zip(one.parameters, arguments, strict=False) for w in p.type_
                   if v in self.tiles}  # fmt: skip
         for k, p in enumerate(one.template):
@@ -184,8 +186,8 @@ class Inliner:
             head = (
                 f"using {names[p.name]} =" if p.type_ else f"constexpr {p.kind} {names[p.name]} ="
             )
-            made.append(f"{head} {value};")
-        return made
+            declarations.append(f"{head} {value};")
+        return declarations
 
     def _deduced(self, one: Definition, name: str, mark: str) -> str:
         """A type from the arguments, where a parameter has just this type, or points to it."""
@@ -201,7 +203,7 @@ class Inliner:
     def _parameters(
         self, one: Definition, given: list[str], explicit: int, names: dict[str, str], mark: str
     ) -> list[str]:
-        made: list[str] = []
+        declarations: list[str] = []
         deduced = {p.name for p in one.template[explicit:] if p.type_}
         for k, p in enumerate(one.parameters):
             value = given[k] if k < len(given) else p.default
@@ -219,8 +221,8 @@ class Inliner:
             words = [names.get(w, w) for w in p.type_ if w != "&"]
             if deduced & set(p.type_):
                 words = ["volatile auto *" if {"volatile", "*"} <= set(p.type_) else "auto"]
-            made.append(f"{' '.join(words)} {names[p.name]} = {value};")
-        return made
+            declarations.append(f"{' '.join(words)} {names[p.name]} = {value};")
+        return declarations
 
     def _locals(
         self,
@@ -247,8 +249,8 @@ class Inliner:
         if hidden := free & self.declared - {"threadIdx"}:
             raise Refused(f"{one.name} uses {sorted(hidden)[0]}, which the kernel declares too")
         for t in one.body:
-            if t.text in self.facts.macros and t.kind == "name":
-                meant = {m.text for m in self.facts.meaning([t])} - {t.text}
+            if t.text in self.program.macros and t.kind == "name":
+                meant = {m.text for m in self.program.expanded([t])} - {t.text}
                 if meant & names.keys():
                     raise Refused(f"a macro in {one.name} names its variables")
 
@@ -269,25 +271,25 @@ class Inliner:
         for d in node.declared:
             name = one.body[d.name].text
             names[name] = f"KwShared_{one.name}_{name}_{number}"
-        self.shared[key] = self.said(one, node.first, node.last + 1, {**names, **given})
+        self.shared[key] = self.source(one, node.first, node.last + 1, {**names, **given})
         self.hoisted.add(node.first)
 
-    def said(self, one: Definition, a: int, b: int, names: dict[str, str]) -> str:
+    def source(self, one: Definition, a: int, b: int, names: dict[str, str]) -> str:
         """The tokens a to b of a body, with their lines if they are of the kernel's file."""
-        known = one.line <= len(self.lines) and self.lines[one.line - 1] == one.said
-        made: list[str] = []
+        known = one.line <= len(self.lines) and self.lines[one.line - 1] == one.line_text
+        parts: list[str] = []
         line, before = 0, -1
         for i in range(a, b):
             t = one.body[i]
             if t.start != before:
-                made.append(" ")
+                parts.append(" ")
             before = t.end
             if known and (now := one.line_of(t.start)) != line:
-                made.append(f"/*@{now}*/")
+                parts.append(f"/*@{now}*/")
                 line = now
             member = i > 0 and one.body[i - 1].text in (".", "->", "::")
-            made.append(t.text if member or t.kind != "name" else names.get(t.text, t.text))
-        return "".join(made)
+            parts.append(t.text if member or t.kind != "name" else names.get(t.text, t.text))
+        return "".join(parts)
 
 
 class _Body:
@@ -308,13 +310,13 @@ class _Body:
     def value(self, node: Node) -> str:
         if not self._returns(node.first) or node.last == node.first + 1:
             return ""
-        return self.by.said(self.one, node.first + 1, node.last, self.names)
+        return self.by.source(self.one, node.first + 1, node.last, self.names)
 
     def statements(self, nodes: Iterable[Node]) -> list[str]:
-        return [self._said(n.first, n.last + 1) for n in nodes if n.first not in self.by.hoisted]
+        return [self._source(n.first, n.last + 1) for n in nodes if n.first not in self.by.hoisted]
 
-    def _said(self, a: int, b: int) -> str:
-        return self.by.said(self.one, a, b, self.names)
+    def _source(self, a: int, b: int) -> str:
+        return self.by.source(self.one, a, b, self.names)
 
     def early(self, nodes: list[Node]) -> list[str]:
         """Statements, of which some return: what follows stands in the other part of a condition.
@@ -322,15 +324,15 @@ class _Body:
         if (x) return a; ... return b;
             becomes if (x) { Kw1 = a; } else { ... Kw1 = b; }
         """
-        made: list[str] = []
+        statements: list[str] = []
         for i, node in enumerate(nodes):
             if not any(self._returns(k) for k in range(node.first, node.last + 1)):
-                made += self.statements([node])
+                statements += self.statements([node])
             elif node.kind == "jump":
                 value = self.value(node)
-                return [*made, f"{self.mark} = {value};" if value else ""]
+                return [*statements, f"{self.mark} = {value};" if value else ""]
             elif node.kind == "block":
-                return [*made, "{", *self.early([*node.parts, *nodes[i + 1 :]]), "}"]
+                return [*statements, "{", *self.early([*node.parts, *nodes[i + 1 :]]), "}"]
             elif node.kind == "if":
                 parts = [p.parts if p.kind == "block" else [p] for p in node.parts]
                 parts += [[] for _ in range(2 - len(parts))]
@@ -338,13 +340,13 @@ class _Body:
                     break
                 rest = nodes[i + 1 :]
                 yes, no = ([] if self._ends(p) else rest for p in parts)
-                made += [self._said(node.first, node.parts[0].first), "{"]
-                made += [*self.early([*parts[0], *yes]), "} else {"]
-                return [*made, *self.early([*parts[1], *no]), "}"]
+                statements += [self._source(node.first, node.parts[0].first), "{"]
+                statements += [*self.early([*parts[0], *yes]), "} else {"]
+                return [*statements, *self.early([*parts[1], *no]), "}"]
             else:
                 break
         else:
-            return made
+            return statements
         raise Refused(f"{self.one.name} returns early")
 
     def _ends(self, nodes: list[Node]) -> bool:

@@ -1,8 +1,8 @@
 """Launches kernels that are not part of this package in a separate process.
 
 On a CPU, an out-of-bounds write of a kernel corrupts the process that runs it. Such kernels are
-therefore run by a second process (host.py). Both processes map the same memory at the same address;
-a call's tensors are copied there while its launches run.
+therefore run by a second process (subprocess_main.py). Both processes map the same memory at the
+same address; a call's tensors are copied there while its launches run.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from kernelwright.contract import CudaKernel, Plan
 from kernelwright.contract.layout import REDZONE
 from kernelwright.support.errors import ToolchainError
 
-from . import host
+from . import subprocess_main
 from .launch import Crashed
 
 PACKAGE = Path(__file__).resolve().parents[1]
-TRIES = 3
-SMALLEST = 64 << 20  # bytes; memory that is never written takes no space
-_one = threading.Lock()
+ATTEMPTS = 3
+LEAST_BYTES = 64 << 20  # bytes; memory that is never written takes no space
+_one_call = threading.Lock()
 
 
-def wanted(plan: Plan) -> bool:
+def needed(plan: Plan) -> bool:
     """Whether a plan launches CUDA C++ that is not part of this package."""
     kernels = [step.kernel for step in plan.launches]
     sources = [k.source for k in kernels if isinstance(k, CudaKernel)]
@@ -47,37 +47,37 @@ def wanted(plan: Plan) -> bool:
 
 
 @dataclass(frozen=True)
-class Borrowed:
+class SharedCopies:
     """A call's tensors, copied to the shared memory."""
 
     tensors: dict[str, Any]
-    host: Host
+    process: Subprocess
     _places: list[tuple[int, int, int]]  # address there, address here, bytes
 
-    def give_back(self) -> None:
+    def copy_back(self) -> None:
         """Copy what the launches have written back to the call's own tensors."""
         for there, here, size in self._places:
             ctypes.memmove(here, there, size)
 
 
 @contextmanager
-def borrowed(values: dict[str, Any]) -> Iterator[Borrowed]:
+def shared_copies(values: dict[str, Any]) -> Iterator[SharedCopies]:
     """A call's values by name, with its tensors and lists of tensors in the shared memory; one call
     at a time.
 
     Up to REDZONE bytes of the storage around a tensor are copied too, for the checks of red zones.
     """
-    with _one:
+    with _one_call:
         spans = _spans(values)
         page = mmap.PAGESIZE
-        other = _host(sum(size + 2 * page for _, size in spans))
-        places, at = list[tuple[int, int, int]](), other.address
+        process = _subprocess(sum(size + 2 * page for _, size in spans))
+        places, at = list[tuple[int, int, int]](), process.address
         for start, size in spans:
             there = at + start % page  # the same offset in a page as in this process
             ctypes.memmove(there, start, size)
             places.append((there, start, size))
             at += -(-(start % page + size) // page) * page
-        other.used = at - other.address
+        process.used = at - process.address
 
         def moved(v: Any) -> Any:
             if isinstance(v, (list, tuple)):
@@ -86,12 +86,12 @@ def borrowed(values: dict[str, Any]) -> Iterator[Borrowed]:
                 return v
             start = v.data_ptr()
             there = next(t + start - here for t, here, n in places if here <= start < here + n)
-            return other.tensor(there, v)
+            return process.tensor(there, v)
 
-        yield Borrowed({name: moved(v) for name, v in values.items()}, other, places)
+        yield SharedCopies({name: moved(v) for name, v in values.items()}, process, places)
 
 
-def told_by_child(find_out: Callable[[], str]) -> str:
+def result_in_fork(function: Callable[[], str]) -> str:
     """The result of a function that may crash, run in a forked process; "" if it does."""
     read, write = os.pipe()
     child = os.fork()
@@ -99,19 +99,19 @@ def told_by_child(find_out: Callable[[], str]) -> str:
         faulthandler.disable()  # a crash is expected here
         torch.set_num_threads(1)  # the other threads do not exist in a forked process
         try:
-            os.write(write, find_out().encode()[: select.PIPE_BUF])
+            os.write(write, function().encode()[: select.PIPE_BUF])
         finally:
             os._exit(0)
     os.close(write)
-    with os.fdopen(read) as said:
-        found = said.read()
+    with os.fdopen(read) as pipe:
+        result = pipe.read()
     os.waitpid(child, 0)
-    return found
+    return result
 
 
 def _spans(values: dict[str, Any]) -> list[tuple[int, int]]:
     """(address, bytes) of the memory to copy; tensors that share memory have one span."""
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for v in values.values():
         for t in v if isinstance(v, (list, tuple)) else (v,):
             if isinstance(t, torch.Tensor) and t.numel():
@@ -119,9 +119,9 @@ def _spans(values: dict[str, Any]) -> list[tuple[int, int]]:
                 extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
                 first = max(storage.data_ptr(), t.data_ptr() - REDZONE)
                 last = storage.data_ptr() + storage.nbytes()
-                found.append((first, min(last, t.data_ptr() + extent * t.itemsize + REDZONE)))
+                spans.append((first, min(last, t.data_ptr() + extent * t.itemsize + REDZONE)))
     merged: list[tuple[int, int]] = []
-    for start, end in sorted(found):
+    for start, end in sorted(spans):
         if merged and start <= merged[-1][1]:
             start, before = merged.pop()
             end = max(end, before)
@@ -129,7 +129,7 @@ def _spans(values: dict[str, Any]) -> list[tuple[int, int]]:
     return [(start, end - start) for start, end in merged]
 
 
-class Host:
+class Subprocess:
     """The other process, and the shared memory."""
 
     def __init__(self, size: int):
@@ -141,9 +141,9 @@ class Host:
         self._storage = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
         self._printed = os.memfd_create("printed")  # standard output may be redirected later
         answers, theirs = os.pipe()
-        told = map(str, (file, size, self.address, theirs))
+        arguments = map(str, (file, size, self.address, theirs))
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(host.__file__)), *told],
+            [sys.executable, "-I", "-S", str(Path(subprocess_main.__file__)), *arguments],
             stdin=subprocess.PIPE,
             stdout=self._printed,
             stderr=subprocess.DEVNULL,  # messages of the C library at a crash
@@ -199,19 +199,19 @@ class Host:
         return self._process.wait()
 
 
-_hosts: dict[int, Host] = {}  # by process id: a forked process has none yet
+_subprocesses: dict[int, Subprocess] = {}  # by process id: a forked process has none yet
 
 
-def _host(size: int) -> Host:
-    found = _hosts.get(os.getpid())
-    if found and found.running and found.size >= size:
-        return found
-    if found:
-        found.close()
-    for _ in range(TRIES):
-        found = _hosts[os.getpid()] = Host(max(SMALLEST, 1 << size.bit_length()))
-        if found.ready:
-            return found
-        if (code := found.close()) != host.TAKEN:
-            raise ToolchainError(f"{host.__file__} ended with exit code {code}")
-    raise ToolchainError(f"no memory is free at one address in two processes, {TRIES} times")
+def _subprocess(size: int) -> Subprocess:
+    process = _subprocesses.get(os.getpid())
+    if process and process.running and process.size >= size:
+        return process
+    if process:
+        process.close()
+    for _ in range(ATTEMPTS):
+        process = _subprocesses[os.getpid()] = Subprocess(max(LEAST_BYTES, 1 << size.bit_length()))
+        if process.ready:
+            return process
+        if (code := process.close()) != subprocess_main.TAKEN:
+            raise ToolchainError(f"{subprocess_main.__file__} ended with exit code {code}")
+    raise ToolchainError(f"no memory is free at one address in two processes, {ATTEMPTS} times")

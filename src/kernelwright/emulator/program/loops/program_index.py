@@ -11,8 +11,8 @@ from .. import asm, lockstep
 from ..tokens import Token, angle_opening, closing, opening, tokens
 from .definitions import Definition, definitions
 
-#: A call of one of these meets other threads, waits for them, or counts on their order.
-TOGETHER = re.compile(
+#: A call of one of these synchronizes with other threads, waits for them, or relies on their order.
+SYNCHRONIZING = re.compile(
     r"""__shfl\w* | __ballot\w* | __any\w* | __all\w* | __uni_sync | __activemask | __match_\w+
       | __reduce_\w+_sync | __syncwarp | __syncthreads\w* | __threadfence\w* | __nanosleep
       | __pipeline_\w+ | __cluster\w* | __asm__ | __asm | asm | volatile | __volatile__
@@ -25,8 +25,8 @@ TOGETHER = re.compile(
       | setjmp | alloca | kw_\w+""",
     re.X,
 )
-#: Where threads meet in a way that loops may follow.
-MEETS = re.compile(
+#: Synchronization that loops support.
+SYNC_POINT = re.compile(
     r"\b(?:__syncthreads|sync|__shfl\w*|__(?:ballot|any|all|uni)(?:_sync)?|__syncwarp"
     r"|__match_any_sync|__reduce_\w+_sync|__activemask|tiled_partition|volatile)\b"
 )
@@ -57,7 +57,7 @@ PURE = re.compile(
       | half2? | __half2? | (?:__)?nv_bfloat162? | dim3 | bool | char | short | int | long | float
       | double | unsigned | signed | sizeof | alignof | decltype | static_cast | reinterpret_cast
       | const_cast | if | for | while | switch | return | constexpr | KwAny
-      | KwFrom | bring_\w+ | tile_mask | tile_rank""",
+      | KwFrom | operands_\w+ | tile_mask | tile_rank""",
     re.X,
 )
 #: Those of them whose value is the same for all threads if their arguments are.
@@ -77,7 +77,7 @@ def is_mark(t: Token, *texts: str) -> bool:
     return t.kind == "mark" and t.text in texts
 
 
-class Facts:
+class ProgramIndex:
     """Of all files of a program."""
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -86,28 +86,28 @@ class Facts:
     @cached_property
     def macros(self) -> dict[str, list[list[Token]]]:
         """What each macro stands for; several texts if it is defined several times."""
-        found: dict[str, list[list[Token]]] = {}
+        macros: dict[str, list[list[Token]]] = {}
         for text in self._texts:
             for m in _DEFINE.finditer(text):
                 parameters = set(re.findall(r"\w+", m[2] or ""))
-                made = [t for t in tokens(m[3]) if t.text not in parameters]
-                found.setdefault(m[1], []).append(made)
-        return found
+                body = [t for t in tokens(m[3]) if t.text not in parameters]
+                macros.setdefault(m[1], []).append(body)
+        return macros
 
     @cached_property
     def written(self) -> dict[str, tuple[list[str], str]]:
         """Parameters and text of the macros that are defined once and have parameters."""
-        found: dict[str, tuple[list[str], str]] = {}
+        macros: dict[str, tuple[list[str], str]] = {}
         for m in (m for text in self._texts for m in _DEFINE.finditer(text)):
             if m[2] and len(self.macros[m[1]]) == 1:
                 parameters = [p.strip() for p in m[2][1:-1].split(",") if p.strip()]
-                found[m[1]] = parameters, re.sub(r"\\\r?\n", " ", m[3])
-        return found
+                macros[m[1]] = parameters, re.sub(r"\\\r?\n", " ", m[3])
+        return macros
 
     @cached_property
-    def meets(self) -> bool:
-        """Whether threads meet anywhere in the program."""
-        return any(MEETS.search(text) for text in self._texts)
+    def synchronizes(self) -> bool:
+        """Whether threads synchronize anywhere in the program."""
+        return any(SYNC_POINT.search(text) for text in self._texts)
 
     @cached_property
     def volatile_types(self) -> frozenset[str]:
@@ -120,9 +120,9 @@ class Facts:
         words = lockstep.words_of(self._texts)
         variables, members = set[str](), set[str]()
         for text in self._texts if words else ():
-            found = lockstep.declared_outside(tokens(text), words)
-            variables |= found[0]
-            members |= found[1]
+            declared = lockstep.declared_outside(tokens(text), words)
+            variables |= declared[0]
+            members |= declared[1]
         return frozenset(variables), frozenset(members)
 
     @cached_property
@@ -144,17 +144,17 @@ class Facts:
     @cached_property
     def constants(self) -> frozenset[str]:
         """Names that are declared const, constexpr or in an enum somewhere."""
-        found: set[str] = set()
+        names: set[str] = set()
         for text in self._texts:
             for m in _CONSTANT.finditer(text):
-                found.update([m[1]] if m[1] else re.findall(r"[A-Za-z_]\w*", m[2]))
-        return frozenset(found)
+                names.update([m[1]] if m[1] else re.findall(r"[A-Za-z_]\w*", m[2]))
+        return frozenset(names)
 
     @cached_property
     def functions(self) -> dict[str, list[list[Token]]]:
         """Parameters and bodies of the functions of each name; of operators, of `operator`. Without
         those of the host alone."""
-        found: dict[str, list[list[Token]]] = {}
+        functions: dict[str, list[list[Token]]] = {}
         for text in self._texts:
             all_ = tokens(text)
             for i, t in enumerate(all_):
@@ -163,8 +163,8 @@ class Facts:
                 name, start = _function(all_, i)
                 end = closing(all_, i) if name else None
                 if name and end is not None and not self._of_the_host(all_, start, end):
-                    found.setdefault(name, []).append(all_[start : end + 1])
-        return found
+                    functions.setdefault(name, []).append(all_[start : end + 1])
+        return functions
 
     def _of_the_host(self, all_: list[Token], start: int, end: int) -> bool:
         """Whether a function calls the host API or launches kernels, and no qualifier, itself or by
@@ -181,20 +181,20 @@ class Facts:
     @cached_property
     def definitions(self) -> dict[str, list[Definition]]:
         """The functions of each name that are not members."""
-        found: dict[str, list[Definition]] = {}
+        by_name: dict[str, list[Definition]] = {}
         for text in self._texts:
             for one in definitions(text, _function):
-                found.setdefault(one.name, []).append(one)
-        return found
+                by_name.setdefault(one.name, []).append(one)
+        return by_name
 
     @cached_property
-    def meeting(self) -> frozenset[str]:
-        """Functions in which threads meet or exchange values, themselves or in others."""
+    def synchronizing_functions(self) -> frozenset[str]:
+        """Functions in which threads synchronize or exchange values, themselves or in others."""
         return frozenset(
             name
             for name in self.definitions
             if any(
-                together(without_retries(tokens_)) is not None
+                synchronizing_name(without_retries(tokens_)) is not None
                 for other, tokens_ in self.reached([Token("name", name, 0, 0)]).items()
                 if other != "operator"
             )
@@ -203,18 +203,18 @@ class Facts:
     @cached_property
     def by_value(self) -> frozenset[str]:
         """Functions of the program that take no references."""
-        found: dict[str, bool] = {}
+        plain_functions: dict[str, bool] = {}
         for name, all_ in ((n, body) for n, bodies in self.functions.items() for body in bodies):
             parameters = all_[: next(i for i, t in enumerate(all_) if is_mark(t, "{"))]
             plain = all(t.text != "&" for t in parameters)
-            found[name] = found.get(name, True) and plain
-        return frozenset(n for n, plain in found.items() if plain)
+            plain_functions[name] = plain_functions.get(name, True) and plain
+        return frozenset(n for n, plain in plain_functions.items() if plain)
 
     @cached_property
     def formulas(self) -> frozenset[str]:
         """Functions of the program that return an expression of their parameters, and nothing else:
         of two values of the same arguments, both are the same."""
-        found: dict[str, bool] = {}
+        is_formula: dict[str, bool] = {}
         for name, all_ in ((n, body) for n, bodies in self.functions.items() for body in bodies):
             body = next(i for i, t in enumerate(all_) if is_mark(t, "{"))
             first, words = all_[body + 1].text, [t.text for t in all_[body:-1]]
@@ -226,43 +226,47 @@ class Facts:
             own = (t.text for t in all_[body + 2 : -1] if t.kind == "name")
             known = all(w in given or UNIFORM.fullmatch(w) for w in own)
             steps = any(a == b and a in "+-" for a, b in pairwise(words))
-            found[name] = found.get(name, True) and single and known and not changed and not steps
-        return frozenset(n for n, plain in found.items() if plain)
+            is_formula[name] = (
+                is_formula.get(name, True) and single and known and not changed and not steps
+            )
+        return frozenset(n for n, plain in is_formula.items() if plain)
 
     @cached_property
-    def meeting_types(self) -> dict[str, Token]:
-        """Names of types that stand for one of TOGETHER, such as a class of cub, and which."""
-        found: dict[str, Token] = {}
+    def synchronizing_types(self) -> dict[str, Token]:
+        """Names of types that stand for one of SYNCHRONIZING, such as a class of cub, and which."""
+        types: dict[str, Token] = {}
         for text in self._texts:
             for m in _STANDS_FOR.finditer(text):
                 its = (t for t in tokens(m[2] or m[3]) if t.kind == "name")
-                if meeting := next((t for t in its if TOGETHER.fullmatch(t.text)), None):
-                    found[m[1] or m[4]] = meeting
-        return found
+                if name := next((t for t in its if SYNCHRONIZING.fullmatch(t.text)), None):
+                    types[m[1] or m[4]] = name
+        return types
 
-    def meaning(self, all_: Iterable[Token], seen: frozenset[str] = frozenset()) -> Iterator[Token]:
+    def expanded(
+        self, all_: Iterable[Token], seen: frozenset[str] = frozenset()
+    ) -> Iterator[Token]:
         """Tokens, each name of a macro or a type after what it may stand for."""
         for t in all_:
             if t.kind == "name" and t.text in self.macros and t.text not in seen:
                 for one in self.macros[t.text]:
                     yield _APART
-                    yield from self.meaning(one, seen | {t.text})
+                    yield from self.expanded(one, seen | {t.text})
                     yield _APART
-            elif t.kind == "name" and t.text in self.meeting_types:
-                yield from (_APART, self.meeting_types[t.text], _APART)
+            elif t.kind == "name" and t.text in self.synchronizing_types:
+                yield from (_APART, self.synchronizing_types[t.text], _APART)
             yield t
 
     def reached(self, all_: Iterable[Token]) -> dict[str, list[Token]]:
         """The functions of the program that code may call, directly or not, and their tokens."""
-        found: dict[str, list[Token]] = {}
-        left = [list(self.meaning(all_))]
+        functions: dict[str, list[Token]] = {}
+        left = [list(self.expanded(all_))]
         while left:
             for name in {t.text for t in left.pop() if t.kind == "name"} | {"operator"}:
-                if name in self.functions and name not in found:
+                if name in self.functions and name not in functions:
                     bodies = [t for body in self.functions[name] for t in body]
-                    found[name] = list(self.meaning(bodies))
-                    left.append(found[name])
-        return found
+                    functions[name] = list(self.expanded(bodies))
+                    left.append(functions[name])
+        return functions
 
 
 def atomic(all_: Iterable[Token]) -> bool:
@@ -292,7 +296,7 @@ def retries(all_: list[Token], first: int, last: int) -> bool:
 
 def without_retries(all_: list[Token]) -> list[Token]:
     """Tokens without the loops that only repeat an atomicCAS."""
-    made: list[Token] = []
+    rest: list[Token] = []
     i = 0
     while i < len(all_):
         if all_[i].text == "do" and i + 1 < len(all_) and all_[i + 1].text == "{":
@@ -302,20 +306,20 @@ def without_retries(all_: list[Token]) -> list[Token]:
             if last is not None and retries(all_, i, last + 1):
                 i = last + 1
                 continue
-        made.append(all_[i])
+        rest.append(all_[i])
         i += 1
-    return made
+    return rest
 
 
 def launches(all_: list[Token]) -> bool:
     return any([t.text for t in all_[i : i + 3]] == ["<", "<", "<"] for i in range(len(all_)))
 
 
-def together(all_: Iterable[Token]) -> str | None:
-    """A name by which code meets other threads or waits for them, or None."""
+def synchronizing_name(all_: Iterable[Token]) -> str | None:
+    """A name by which code synchronizes with other threads or waits for them, or None."""
     all_ = list(all_)
     for i, t in enumerate(all_):
-        if t.kind != "name" or not TOGETHER.fullmatch(t.text):
+        if t.kind != "name" or not SYNCHRONIZING.fullmatch(t.text):
             continue
         # volatile behind asm belongs to it
         at = i - 1 if i and t.text in _VOLATILE and all_[i - 1].text in asm.NAMES else i
@@ -326,7 +330,7 @@ def together(all_: Iterable[Token]) -> str | None:
 
 def called(all_: list[Token]) -> set[str]:
     """Names that stand before an argument list; of other expressions that are called, `?`."""
-    found: set[str] = set()
+    names: set[str] = set()
     for i, t in enumerate(all_):
         if not is_mark(t, "(") or i == 0:
             continue
@@ -335,15 +339,15 @@ def called(all_: list[Token]) -> set[str]:
             start = angle_opening(all_, i - 1)
             before = all_[start - 1] if start else before
         if before.kind == "name":
-            found.add(before.text)
+            names.add(before.text)
         elif before.text == ")":  # a cast, mostly
             start = opening(all_, i - 1)
             inside = all_[start + 1 : i - 1] if start is not None else []
             plain = all(c.kind == "name" or c.text in ("*", "::", "<", ">", "&") for c in inside)
-            found.update({c.text for c in inside if c.kind == "name"} if plain else {"?"})
+            names.update({c.text for c in inside if c.kind == "name"} if plain else {"?"})
         elif before.text == "]":
-            found.add("?")
-    return found
+            names.add("?")
+    return names
 
 
 def binary(all_: list[Token], i: int) -> bool:

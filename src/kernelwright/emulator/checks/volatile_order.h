@@ -9,7 +9,7 @@
 
 namespace kw::emulator {
 
-class Sights {
+class VolatileOrder {
  public:
   void launch() { words_.clear(), starts_ = false; }
   void block(const Block &b) { seen_[b.rank].clear(); }
@@ -30,11 +30,13 @@ class Sights {
   // A volatile or atomic read.
   void read(const Thread &t, const void *address, bool atomically) {
     if (words_.empty() || !words_.count(address)) return;
-    std::vector<Sight> &seen = seen_[t.block->rank];
-    const auto again = [&](const Sight &s) { return s.word == address && s.thread == t.number; };
+    std::vector<Observation> &seen = seen_[t.block->rank];
+    const auto again = [&](const Observation &s) {
+      return s.word == address && s.thread == t.number;
+    };
     const auto from = seen.end() - std::min<std::ptrdiff_t>(8, seen.end() - seen.begin());
     const auto at = std::find_if(from, seen.end(), again);  // a poll reads the same again and again
-    const Sight now = {address, turn_, t.epoch, t.number, !atomically};
+    const Observation now = {address, turn_, t.epoch, t.number, !atomically};
     if (at == seen.end())
       seen.push_back(now);
     else
@@ -45,7 +47,7 @@ class Sights {
   enum How { kNotSeen, kSeen, kPolled };
   How later(const Event &e, const Thread &t, const void *address) const {
     How how = kNotSeen;
-    for (const Sight &s : seen_[t.block->rank]) {
+    for (const Observation &s : seen_[t.block->rank]) {
       if (s.word == address || (s.epoch >= t.epoch && s.thread != t.number)) continue;
       for (const Last &l : words_.at(s.word))
         if (l.turn <= s.turn && l.event.block == e.block && follows(l.event, e))
@@ -59,7 +61,7 @@ class Sights {
     Event event;
     std::uint64_t turn;
   };
-  struct Sight {
+  struct Observation {
     const void *word;
     std::uint64_t turn;
     unsigned epoch, thread;
@@ -71,7 +73,7 @@ class Sights {
   }
 
   std::unordered_map<const void *, std::vector<Last>> words_;
-  std::vector<Sight> seen_[kMostBlocks];
+  std::vector<Observation> seen_[kMostBlocks];
   std::uint64_t turn_ = 0;
   bool starts_ = false;
 };

@@ -1,7 +1,7 @@
-"""The process in which apart.py launches kernels. It imports only libraries.py of this package, so
-that it starts quickly and has little memory to corrupt.
+"""The process in which subprocess_runner.py launches kernels. It imports only libraries.py of
+this package, so that it starts quickly and has little memory to corrupt.
 
-    python -I -S host.py MEMORY SIZE ADDRESS ANSWERS
+    python -I -S subprocess_main.py MEMORY SIZE ADDRESS ANSWERS
 
 Requests arrive on standard input as JSON, one per line: the number of bytes of the memory in use,
 and the arguments of `libraries.launch`. Its results are written to the file ANSWERS.

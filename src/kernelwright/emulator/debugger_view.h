@@ -3,7 +3,7 @@
 #pragma once
 #include <map>
 
-#include "products.h"
+#include "wgmma.h"
 
 namespace kw::emulator {
 namespace {

@@ -27,19 +27,19 @@ _OTHERS = frozenset([
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.M)
 
 
-def marked(text: str) -> str:
+def poisoned(text: str) -> str:
     """The text with a call behind each such declaration."""
     gone = [m.span() for m in _DIRECTIVE.finditer(text)]
     blank = text
     for start, end in gone:
         blank = blank[:start] + re.sub(r"[^\n]", " ", blank[start:end]) + blank[end:]
     all_ = tokens(blank)
-    made: list[str] = []
+    parts: list[str] = []
     at = 0
     for start, end, by in sorted(_edits(text, all_)):
-        made += [text[at:start], by]
+        parts += [text[at:start], by]
         at = end
-    return "".join([*made, text[at:]])
+    return "".join([*parts, text[at:]])
 
 
 def _edits(text: str, all_: list[Token]) -> Iterator[tuple[int, int, str]]:
@@ -57,15 +57,15 @@ def _edits(text: str, all_: list[Token]) -> Iterator[tuple[int, int, str]]:
             if all_[k].text in ("struct", "class", "union"):
                 inside = max(inside, _end_of_type(all_, k))
             in_head = all_[k - 1].text == "(" and all_[k - 2].text == "for"
-            if in_head and all_[k].text in _BUILT_IN and (found := _declared(all_, k)):
-                end, names = found
+            if in_head and all_[k].text in _BUILT_IN and (declaration := _declared(all_, k)):
+                end, names = declaration
                 calls = ", ".join(f'kw::program::unset({n}, "{n}")' for n in names)
                 yield end - 1, end - 1, f", kw_unset{end} = ({calls}, 0)"
             elif k > inside and all_[k - 1].text in ("{", "}", ";") and all_[k].kind == "name":
                 if all_[k].text == "__shared__":
                     yield from _shared(text, all_, k)
-                elif found := _declared(all_, k):
-                    end, names = found
+                elif declaration := _declared(all_, k):
+                    end, names = declaration
                     calls = (f' kw::program::unset({n}, "{n}");' for n in names)
                     yield end, end, "".join(calls)
 

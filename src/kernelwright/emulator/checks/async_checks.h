@@ -69,7 +69,7 @@ class Engines {
   // The number of the products of a thread's warp group.
   std::uint32_t products(const Thread &t) {
     std::uint32_t &n = groups_[t.block->rank][t.number / kWarpGroup];
-    return n ? n : n = mail.fresh();
+    return n ? n : n = mbarriers.fresh();
   }
   void launch() { stored_.clear(); }
   // Bytes that a bulk store writes. False if another one has written others there.
@@ -145,7 +145,7 @@ void load_begins(Thread &t, const Engine &e) {
   if (wanted & kBounds && !order_starts(order, t, *c.block, number_of(*c.block)))
     findings.add(finding_of(t, a, kNotStarted, c.at, c.bytes, kWrite | kSent | kEngine));
   in_global_at(t, e, order.event(t, kRead, place));
-  Mailbox *box = mail.find(*c.block, c.mbarrier);
+  Mailbox *box = mbarriers.find(*c.block, c.mbarrier);
   if (!box) return;
   const bool ready = box->ready(order, t);
   if (wanted & kRaces && !(ready && box->seen(order, t))) {
@@ -184,7 +184,7 @@ bool stores_what_is_there(const Bulk &c) {
 void store_begins(Thread &t, const Engine &e) {
   const Bulk &c = *e.copy;
   Begun &own = engines.of(t);
-  if (!own.reads) own.reads = mail.fresh(), own.writes = mail.fresh();
+  if (!own.reads) own.reads = mbarriers.fresh(), own.writes = mbarriers.fresh();
   own.store = own.last = e.where, own.stored = c.group + 1;
   const std::uint32_t place = place_of(e.where), block = number_of(*t.block);
   const unsigned bytes = c.kind == Bulk::kBoxStore ? box_bytes(c.map) : c.bytes;
@@ -203,7 +203,7 @@ void copy_ends(Thread &t, const Engine &e) {
     f.lane = c.phase;
     findings.add(f);
   }
-  if (Mailbox *box = mail.find(*c.block, c.mbarrier)) box->bring(nullptr, e.number, e.ends);
+  if (Mailbox *box = mbarriers.find(*c.block, c.mbarrier)) box->bring(nullptr, e.number, e.ends);
 }
 
 void stores_ended(Thread &t, const Engine &e) {
@@ -287,7 +287,7 @@ void engine(Thread &t, const Engine &e) {
   switch (e.what) {
     case Engine::kProxyFence:
       order.fence_proxy(t);
-      meet(e.where);
+      note_sync_point(e.where);
       break;
     case Engine::kCopyBegins:
       e.copy->stores() ? store_begins(t, e) : load_begins(t, e);
@@ -303,7 +303,7 @@ void engine(Thread &t, const Engine &e) {
       break;
     case Engine::kProductFence:
       engines.fence(t);
-      meet(e.where);
+      note_sync_point(e.where);
       break;
     case Engine::kProductIssued:
       product_issued(t, e);

@@ -12,7 +12,7 @@ namespace {
 
 using emulator::Wait;
 
-u64 meet(Wait what, u32 mask, u64 value, u32 source = 0) {
+u64 warp_wait(Wait what, u32 mask, u64 value, u32 source = 0) {
   return kw_warp_wait(what, mask, value, source);
 }
 u32 mask_of(const Instruction &i, const Frame &f) {
@@ -35,7 +35,8 @@ void shfl(const Instruction &i, Frame &f) {
   if (i.has("bfly")) from = lane ^ b, inside = from <= int(most);
   if (i.has("idx")) from = least | (b & ~segment), inside = from <= int(most);
   if (!inside) from = lane;
-  f.set(i.args[0], masked(meet(emulator::kShuffle, mask_of(i, f), f.get(i.args[first]), from), 32));
+  f.set(i.args[0],
+        masked(warp_wait(emulator::kShuffle, mask_of(i, f), f.get(i.args[first]), from), 32));
   if (two) f.set(i.args[1], inside);
 }
 void vote(const Instruction &i, Frame &f) {
@@ -43,13 +44,13 @@ void vote(const Instruction &i, Frame &f) {
                     : i.has("any")  ? emulator::kAny
                     : i.has("all")  ? emulator::kAll
                                     : emulator::kUni;
-  f.set(i.args[0], meet(what, mask_of(i, f), f.get(i.args[1]) & 1));
+  f.set(i.args[0], warp_wait(what, mask_of(i, f), f.get(i.args[1]) & 1));
 }
 void match(const Instruction &i, Frame &f) {
   const bool two = i.text.find('|') != std::string::npos;
   const u64 a = f.get(i.args[two ? 2 : 1]);
   const u64 lanes =
-      meet(i.has("any") ? emulator::kMatchAny : emulator::kMatchAll, mask_of(i, f), a);
+      warp_wait(i.has("any") ? emulator::kMatchAny : emulator::kMatchAll, mask_of(i, f), a);
   f.set(i.args[0], lanes);
   if (two) f.set(i.args[1], lanes != 0);
 }
@@ -61,20 +62,20 @@ void redux(const Instruction &i, Frame &f) {
                     : i.has("and") ? emulator::kReduceAnd
                     : i.has("or")  ? emulator::kReduceOr
                                    : emulator::kReduceXor;
-  f.set(i.args[0], masked(meet(what, mask_of(i, f), masked(f.get(i.args[1]), 32)), 32));
+  f.set(i.args[0], masked(warp_wait(what, mask_of(i, f), masked(f.get(i.args[1]), 32)), 32));
 }
 void elect(const Instruction &i, Frame &f) {
   const u32 mask = mask_of(i, f);
-  const u32 leader = __builtin_ctz(static_cast<u32>(meet(emulator::kBallot, mask, 1)));
+  const u32 leader = __builtin_ctz(static_cast<u32>(warp_wait(emulator::kBallot, mask, 1)));
   f.set(i.args[0], leader);
   f.set(i.args[1], kw_current->number % 32 == leader);
 }
 void activemask(const Instruction &i, Frame &f) {
-  f.set(i.args[0], meet(emulator::kActivemask, 0, 0));
+  f.set(i.args[0], warp_wait(emulator::kActivemask, 0, 0));
 }
 void barrier(const Instruction &i, Frame &f) {
   if (i.words[0] == "bar" && i.has("warp")) {
-    meet(emulator::kSyncwarp, static_cast<u32>(f.get(i.args[0])), 0);
+    warp_wait(emulator::kSyncwarp, static_cast<u32>(f.get(i.args[0])), 0);
     return;
   }
   if (i.has("cluster")) {

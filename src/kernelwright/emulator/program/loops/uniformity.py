@@ -7,42 +7,46 @@ from functools import cached_property
 from re import Pattern
 
 from ..tokens import split
-from .code import INDICES, bodies
-from .facts import UNIFORM, binary, called, changes, is_mark
-from .names import HOISTED, Names, Variable
-from .tree import Declarator, Node, Refused
+from .parser import Declarator, Node, Refused
+from .program_index import UNIFORM, binary, called, changes, is_mark
+from .restrictions import INDICES, bodies
+from .variables import HOISTED, Variable, Variables
 
 _TOLD = frozenset(
     {"blockIdx", "blockDim", "gridDim", "warpSize", "true", "false", "nullptr", "KwCount"}
 )
 
 
-class Divergent(Exception):
-    """Statements in which lanes meet under conditions that single threads decide."""
+class DivergentSyncPoints(Exception):
+    """Statements in which lanes synchronize under conditions that single threads decide."""
 
     def __init__(self, nodes: list[Node]) -> None:
         super().__init__()
         self.nodes = nodes
 
 
-class Values(Names):
+class Uniformity(Variables):
     """The values of a kernel's variables."""
 
     def _classify(self) -> set[Node]:
         """Find uniform variables; return the loops that cannot be hoisted for want of them."""
         for v in self.variables:
-            if v.kind == "local" and (v.array or self._reference(v) or self._made(v)):
+            if v.kind == "local" and (v.array or self._reference(v) or self._constructed(v)):
                 v.uniform = False
-            if v.taken and v.kind != "fixed":
+            if v.address_taken and v.kind != "fixed":
                 v.uniform = False
         changed = True
         while changed:
             changed = False
             for v in self.variables:
                 counts = v.uniform and v.kind in ("local", "parameter")
-                if counts and not all(self.once(w) and self._as_declared(v, w) for w in v.writes):
+                if counts and not all(
+                    self.is_block_uniform(w) and self._as_declared(v, w) for w in v.writes
+                ):
                     v.uniform, changed = False, True
-        wrong = {n for n in self.body.walk() if n in self.apart and not self._head_is_uniform(n)}
+        wrong = {
+            n for n in self.body.walk() if n in self.interchanged and not self._head_is_uniform(n)
+        }
         if wrong:
             return wrong
         left: list[Node] = []
@@ -51,19 +55,19 @@ class Values(Names):
             if hoisted and not self._head_is_uniform(node):
                 if self.holds_barrier(node):
                     raise Refused(f"a barrier under a condition of the threads ({node.kind})")
-                if node not in self.asked:
+                if node not in self.condition_of:
                     left.append(node)
         if left:
-            raise Divergent(left)
-        self._again()
+            raise DivergentSyncPoints(left)
+        self._find_recomputed()
         return self._slow()
 
     def conditions(self, node: Node) -> list[Node]:
         """The conditions of single threads around a statement, the outermost first."""
         return [
             n
-            for n in self._around_it[node]
-            if n.kind == "if" and n in self.asked and not self.asked[n].uniform
+            for n in self._enclosing[node]
+            if n.kind == "if" and n in self.condition_of and not self.condition_of[n].uniform
         ]
 
     def _as_declared(self, v: Variable, write: Node) -> bool:
@@ -72,20 +76,20 @@ class Values(Names):
         return self.conditions(write) == own
 
     @cached_property
-    def _around_it(self) -> dict[Node, list[Node]]:
-        found: dict[Node, list[Node]] = {}
+    def _enclosing(self) -> dict[Node, list[Node]]:
+        enclosing: dict[Node, list[Node]] = {}
 
         def walk(node: Node, outer: list[Node]) -> None:
-            found[node] = outer
+            enclosing[node] = outer
             for p in node.parts:
                 walk(p, [*outer, node])
 
         walk(self.body, [])
-        return found
+        return enclosing
 
     def _stays_inside(self, node: Node) -> bool:
         """Whether a jump of all threads ends no condition of single threads around it."""
-        outer = self._around_it[node]
+        outer = self._enclosing[node]
         conditions = self.conditions(node)
         if not conditions:
             return True
@@ -98,24 +102,24 @@ class Values(Names):
         """Hoisted loops that use arrays of the threads, which do not become vectors."""
         return {
             n
-            for n in self.apart
+            for n in self.interchanged
             for m in n.walk()
             if any(v.array and v.kind == "local" for v in self.names.get(m, ()))
         }
 
-    def _made(self, v: Variable) -> bool:
+    def _constructed(self, v: Variable) -> bool:
         """Whether a constructor of the program makes a variable."""
         if v.of is None or v.points:
             return False
-        return any(t.text in self.facts.classes for t in self.all[slice(*v.of.type_)])
+        return any(t.text in self.program.classes for t in self.all[slice(*v.of.type_)])
 
     def _reference(self, v: Variable) -> bool:
         return v.of is not None and any(is_mark(t, "&") for t in self.all[slice(*v.of.marks)])
 
-    def once(self, node: Node) -> bool:
+    def is_block_uniform(self, node: Node) -> bool:
         """Whether a statement, or the step of a loop, only computes uniform values: it is executed
         once for the block."""
-        if self.around(node):  # the head of a loop
+        if self.is_block_control(node):  # the head of a loop
             step = node.head[1:] if node.kind == "for" else []
             return all(self._assigns(a, b) for a, b in step)
         if node not in self.names:
@@ -138,8 +142,8 @@ class Values(Names):
         return node.kind in ("type", "empty")
 
     def _at_block_level(self, node: Node) -> bool:
-        if not hasattr(self, "_level") or self._level[0] != frozenset(self.apart):
-            self._level = (frozenset(self.apart), set(self._block_level(self.body)))
+        if not hasattr(self, "_level") or self._level[0] != frozenset(self.interchanged):
+            self._level = (frozenset(self.interchanged), set(self._block_level(self.body)))
         return node in self._level[1]
 
     def _block_level(self, node: Node) -> Iterator[Node]:
@@ -148,7 +152,7 @@ class Values(Names):
         for body in bodies(node):
             for p in body:
                 yield p
-                if self.around(p):
+                if self.is_block_control(p):
                     yield from self._block_level(p)
 
     def _value_is_uniform(self, d: Declarator) -> bool:
@@ -159,7 +163,7 @@ class Values(Names):
         if node.kind == "for":
             start, (condition, step) = node.parts[0], node.head
             return (
-                (start.kind == "empty" or self.once(start))
+                (start.kind == "empty" or self.is_block_uniform(start))
                 and self._is_uniform(*condition)
                 and (step[0] == step[1] or self._assigns(*step))
             )
@@ -200,12 +204,12 @@ class Values(Names):
         allowed: Callable[[Variable], bool],
     ) -> bool:
         part = self.all[a:b]
-        meaning = list(self.facts.meaning(part))
-        if any(t.kind == "string" or (t.text in INDICES and not names) for t in meaning):
+        expanded = list(self.program.expanded(part))
+        if any(t.kind == "string" or (t.text in INDICES and not names) for t in expanded):
             return False
-        macros = self.facts.macros
-        for n in called(meaning):
-            known = functions.fullmatch(n) or n in self.facts.formulas
+        macros = self.program.macros
+        for n in called(expanded):
+            known = functions.fullmatch(n) or n in self.program.formulas
             if not (known or n in self.types or n in macros):
                 return False
         if any(changes(self.all, i) for i in range(a, b)):
@@ -219,39 +223,47 @@ class Values(Names):
     def _macros_allow(self, a: int, b: int, allowed: Callable[[Variable], bool]) -> bool:
         """Whether the variables that macros name are allowed: by their names, in any scope."""
         for t in self.all[a:b]:
-            if t.kind == "name" and t.text in self.facts.macros:
-                meant = {m.text for m in self.facts.meaning([t]) if m.kind == "name"}
+            if t.kind == "name" and t.text in self.program.macros:
+                meant = {m.text for m in self.program.expanded([t]) if m.kind == "name"}
                 if any(v.name in meant and not allowed(v) for v in self.variables):
                     return False
         return True
 
     # ---- what is computed anew
 
-    def _again(self) -> None:
+    def _find_recomputed(self) -> None:
         for v in self.variables:
-            if v.uniform or v.kind != "local" or v.array or v.taken or v in self.asked.values():
+            if (
+                v.uniform
+                or v.kind != "local"
+                or v.array
+                or v.address_taken
+                or v in self.condition_of.values()
+            ):
                 continue
-            if self._reference(v) or self._made(v):
+            if self._reference(v) or self._constructed(v):
                 continue
             assert v.node is not None and v.of is not None
             a, b = v.of.value
             single = v.writes == [v.node] and a < b
-            v.again = single and self._at_block_level(v.node) and self._recomputable(v, a + 1, b)
+            v.recomputed = (
+                single and self._at_block_level(v.node) and self._recomputable(v, a + 1, b)
+            )
         changed = True  # declarations of several names: all or none
         while changed:
             changed = False
             for v in self.variables:
-                if v.again and v.node is not None:
+                if v.recomputed and v.node is not None:
                     others = [self.named[d.name] for d in v.node.declared]
-                    if not all(o.again for o in others):
-                        v.again, changed = False, True
+                    if not all(o.recomputed for o in others):
+                        v.recomputed, changed = False, True
             for v in self.variables:
                 if (
-                    v.again
+                    v.recomputed
                     and v.of is not None
                     and not self._recomputable(v, v.of.value[0] + 1, v.of.value[1])
                 ):
-                    v.again, changed = False, True
+                    v.recomputed, changed = False, True
 
     def _recomputable(self, of: Variable, a: int, b: int) -> bool:
         """Whether an expression has the same value wherever its variable is in scope."""
@@ -272,11 +284,11 @@ class Values(Names):
         t = self.all[i]
         if t.kind != "name" or i in self.named or self._member(i):
             return False
-        outside = self.facts.macros.keys() | self.facts.constants | self.types | _TOLD | INDICES
+        outside = self.program.macros.keys() | self.program.constants | self.types | _TOLD | INDICES
         return t.text not in outside and not UNIFORM.fullmatch(t.text)
 
     def _lasting(self, of: Variable, v: Variable) -> bool:
-        if v.again:
+        if v.recomputed:
             return True
         if v.kind == "fixed" and not v.array:
             return self._constant(v)
@@ -287,7 +299,7 @@ class Values(Names):
         return all(
             w is v.node
             or (
-                self.around(w)
+                self.is_block_control(w)
                 and w.first <= of.node.first <= of.node.last <= w.last
                 and w.kind == "for"
             )

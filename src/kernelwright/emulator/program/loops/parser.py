@@ -227,19 +227,21 @@ class Parser:
         if not built_in and not named:
             return None
         type_ = (first, i)
-        found: list[Declarator] = []
+        declarators: list[Declarator] = []
         for start, stop in split(self.all, i, end, ","):
             one = self._declarator(type_, start, stop)
-            if one is None and found:  # a comma between template arguments
-                while found and not any(t.text == "<" for t in self.all[slice(*found[-1].value)]):
-                    found.pop()
-                if not found:
+            if one is None and declarators:  # a comma between template arguments
+                while declarators and not any(
+                    t.text == "<" for t in self.all[slice(*declarators[-1].value)]
+                ):
+                    declarators.pop()
+                if not declarators:
                     raise Refused("a declaration of an unknown form")
-                one = self._declarator(type_, found.pop().marks[0], stop)
+                one = self._declarator(type_, declarators.pop().marks[0], stop)
             if one is None:
                 return None
-            found.append(one)
-        return found
+            declarators.append(one)
+        return declarators
 
     def _type_name(self, at: int) -> int | None:
         """The token behind a name such as a::b<int>, or None."""

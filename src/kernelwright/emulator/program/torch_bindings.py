@@ -17,7 +17,7 @@ _NAMES = re.compile(r"\b(?:torch|at|c10|py|pybind11)\s*::|\b(?:TORCH_|AT_|PYBIND
 _SCOPES = ("namespace", "extern")
 
 
-def parts(text: str, all_: list[Token]) -> Iterator[tuple[int, int]]:
+def spans(text: str, all_: list[Token]) -> Iterator[tuple[int, int]]:
     """The parts of a file that bind it to PyTorch, as positions in its text; none if it includes
     none of PyTorch's headers."""
     included = [m.span() for m in _INCLUDE.finditer(text)]
@@ -35,10 +35,10 @@ def parts(text: str, all_: list[Token]) -> Iterator[tuple[int, int]]:
 
 def _macros(text: str) -> set[str]:
     """Macros that name PyTorch's types, or other such macros."""
-    found: set[str] = set()
+    macros: set[str] = set()
     for _ in range(3):
-        found |= {m[1] for m in _DEFINED.finditer(text) if _binds(m[2], found)}
-    return found
+        macros |= {m[1] for m in _DEFINED.finditer(text) if _binds(m[2], macros)}
+    return macros
 
 
 def _binds(text: str, macros: set[str]) -> bool:

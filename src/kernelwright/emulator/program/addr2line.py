@@ -28,12 +28,12 @@ def frames_of(
 ) -> dict[int, Frames]:
     """(function, file, line) of the code before each return address, innermost first."""
     left = dict.fromkeys(addresses)
-    made: dict[int, Frames] = {}
+    frames: dict[int, Frames] = {}
     for path, first, end in [*modules, (str(executable), 0, 1 << 64)]:
-        own = {a - 1 - first: a for a in left if first < a <= end and a not in made}
-        found = messages._addr2line(path, own) if own else {}
-        made |= {address: found.get(before, ()) for before, address in own.items()}
-    return made
+        own = {a - 1 - first: a for a in left if first < a <= end and a not in frames}
+        resolved = messages.resolve_addresses(path, own) if own else {}
+        frames |= {address: resolved.get(before, ()) for before, address in own.items()}
+    return frames
 
 
 def with_lines(text: str, executable: Path) -> str:
@@ -43,6 +43,6 @@ def with_lines(text: str, executable: Path) -> str:
     frames = frames_of(addresses, executable)
     return re.sub(
         r"@(0x[0-9a-f]+)@",
-        lambda m: messages._said(frames[int(m[1], 16)], m[1]),
+        lambda m: messages.format_frames(frames[int(m[1], 16)], m[1]),
         text,
     )

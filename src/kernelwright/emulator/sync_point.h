@@ -27,7 +27,7 @@ void release(Running &b) {
 // ---- operations of a warp
 
 // `lanes` have arrived at one operation: computes the result of each and lets them continue.
-void meet(Running &b, unsigned number, unsigned lanes, Wait kind) {
+void complete(Running &b, unsigned number, unsigned lanes, Wait kind) {
   Thread *const t = b.threads + number * 32;
   if (b.launch->observer && b.launch->observer->warp)
     b.launch->observer->warp(t[__builtin_ctz(lanes)], lanes);
@@ -122,7 +122,7 @@ void meet(Running &b, unsigned number, unsigned lanes, Wait kind) {
 }
 
 // Lets the lanes of `mask` continue if all live ones of them wait in this operation.
-bool try_meet(Running &b, unsigned number, unsigned mask, Wait kind) {
+bool try_complete(Running &b, unsigned number, unsigned mask, Wait kind) {
   const Warp &warp = b.warps[number];
   const unsigned needed = mask & warp.live;
   if ((warp.waiting & needed) != needed) return false;
@@ -130,7 +130,7 @@ bool try_meet(Running &b, unsigned number, unsigned mask, Wait kind) {
     const Thread &t = b.threads[number * 32 + __builtin_ctz(left)];
     if (t.wait != kind || t.mask != mask) return false;
   }
-  meet(b, number, needed, kind);
+  complete(b, number, needed, kind);
   return true;
 }
 
@@ -166,7 +166,7 @@ bool settle_activemasks(Running &b) {
       }
       left &= ~same;
       const bool late = t[first].source > line && !all;
-      if (t[first].wait == kActivemask && !late) meet(b, number, same, kActivemask), any = true;
+      if (t[first].wait == kActivemask && !late) complete(b, number, same, kActivemask), any = true;
     }
   }
   return any;

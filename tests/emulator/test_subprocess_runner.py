@@ -14,7 +14,7 @@ import torch
 import kernelwright.ops.every  # noqa: F401
 from kernelwright import dispatch, emulator
 from kernelwright.contract import CudaKernel, Launch, Operator, Plan, Pointers, TensorSpec, i32
-from kernelwright.emulator import EmulationError, apart
+from kernelwright.emulator import EmulationError, subprocess_runner
 from kernelwright.toolchain import availability, cpu_executor, redzones
 from kernelwright.workbench.exercise import exercise, files
 from kernelwright.workbench.judge.judge import judge
@@ -100,8 +100,8 @@ def test_a_guard_sees_what_is_written_beside_a_result():
 
 
 def test_more_memory_than_there_was(monkeypatch):
-    monkeypatch.setattr(apart, "SMALLEST", 1)
-    monkeypatch.setattr(apart, "_hosts", {})
+    monkeypatch.setattr(subprocess_runner, "LEAST_BYTES", 1)
+    monkeypatch.setattr(subprocess_runner, "_subprocesses", {})
     for n in (16, 64, 32):
         x = torch.rand(300_000)[:n]  # what is around it comes along
         assert torch.equal(bound("reverse", n=n)(x), x.flip(0))
@@ -138,11 +138,14 @@ def test_a_process_that_was_forked_has_a_process_of_its_own():
     x = torch.rand(64)
     run = bound("reverse")
     run(x)
-    mine = apart._hosts[os.getpid()]
+    mine = subprocess_runner._subprocesses[os.getpid()]
     child = os.fork()
     if not child:
         try:
-            right = torch.equal(run(x), x.flip(0)) and apart._hosts[os.getpid()] is not mine
+            right = (
+                torch.equal(run(x), x.flip(0))
+                and subprocess_runner._subprocesses[os.getpid()] is not mine
+            )
             os._exit(0 if right else 1)
         finally:
             os._exit(2)
@@ -151,7 +154,7 @@ def test_a_process_that_was_forked_has_a_process_of_its_own():
 
 
 def test_our_own_kernels_stay_here(monkeypatch):
-    monkeypatch.setattr(apart, "borrowed", None)  # calling it would fail
+    monkeypatch.setattr(subprocess_runner, "shared_copies", None)  # calling it would fail
     x = torch.rand(4, 30)
     run = dispatch.launcher(dispatch.ladder("softmax"), {"x": x, "dim": -1}, "cuda_warp")
     torch.testing.assert_close(run(x, -1), torch.softmax(x, -1))
@@ -212,6 +215,6 @@ def test_an_exercise_says_where_it_crashes(tmp_path):
     of = files.source(exercise.named("gelu.cuda_thread"))
     text = files.text(of, solved=True)
     (tmp_path / of.file_name).write_text(destructive(text, "  if (i < n)"))
-    found = exercise.check(exercise.named("gelu.cuda_thread"), tmp_path)
-    assert found["outcome"] == "error"
-    assert f"was killed by SIGILL; {of.file_name}:" in found["why"]
+    outcome = exercise.check(exercise.named("gelu.cuda_thread"), tmp_path)
+    assert outcome["outcome"] == "error"
+    assert f"was killed by SIGILL; {of.file_name}:" in outcome["why"]

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from .tree import Refused
+from .parser import Refused
 
 #: The conditions of #if, #elif and so on up to #endif, as expressions.
 Chain = tuple[str, ...]
@@ -28,7 +28,7 @@ _ANY = re.compile(r"[ \t]*#")
 _WAYS = 8  # of one kernel
 
 
-class Open(Exception):
+class Undecided(Exception):
     """A chain that a choice does not have."""
 
     def __init__(self, chain: Chain) -> None:
@@ -42,11 +42,11 @@ class _Group:
     parts: list[list[str | _Group]]
 
 
-def chosen(text: str, choice: Choice) -> str:
+def resolved(text: str, choice: Choice) -> str:
     """A text in which each condition is decided, and everything stands where it stood.
 
     Raises:
-        Open: the choice does not decide one of them. Refused: other directives.
+        Undecided: the choice does not decide one of them. Refused: other directives.
     """
     return "".join(_chosen(_parse(text), choice))
 
@@ -106,7 +106,7 @@ def _chosen(parts: list[str | _Group], choice: Choice) -> Iterator[str]:
             continue
         chain = tuple(p.chain)
         if chain not in choice:
-            raise Open(chain)
+            raise Undecided(chain)
         for i, part in enumerate(p.parts):
             yield from _chosen(part, choice) if i == choice[chain] else _blank(part)
 
@@ -122,48 +122,48 @@ def _blank(parts: list[str | _Group]) -> Iterator[str]:
 
 def expression(choice: Choice) -> str:
     """The condition of the preprocessor under which a choice is right."""
-    made: list[str] = []
+    terms: list[str] = []
     for chain, part in choice.items():
-        made += [f"!({c})" for c in chain[:part]]
-        made += [f"({c})" for c in chain[part : part + 1]]
-    return " && ".join(made)
+        terms += [f"!({c})" for c in chain[:part]]
+        terms += [f"({c})" for c in chain[part : part + 1]]
+    return " && ".join(terms)
 
 
-def ways(
+def variants(
     write: Callable[[Choice], str], macros: Collection[str]
 ) -> tuple[list[tuple[str, str]], str | None]:
     """What a kernel becomes, for the ways in which its conditions may turn out.
 
     Args:
-        write: raises Open for each chain that a choice does not decide, Refused if it cannot.
+        write: raises Undecided for each chain that a choice does not decide, Refused if it cannot.
         macros: names that the program defines somewhere. Ways in which others are defined are not
             written: the compiler skips what is written if they are.
 
     Returns:
         pairs of a condition of the preprocessor (empty: always) and a text; if there are none, why.
     """
-    made: list[tuple[str, str]] = []
+    results: list[tuple[str, str]] = []
     why: str | None = None
     left: list[dict[Chain, int]] = [{}]
-    while left and len(made) < _WAYS:
+    while left and len(results) < _WAYS:
         choice = left.pop()
         try:
             text = write(choice)
-        except Open as e:
+        except Undecided as e:
             parts = _likely(e.chain, macros)
             left += [{**choice, e.chain: k} for k in reversed(parts)]
         except Refused as e:
             why = why or str(e)
         else:
-            made.append((expression(choice), text))
+            results.append((expression(choice), text))
             if not choice:
                 break
-    return made, None if made else why or "directives of the preprocessor in it"
+    return results, None if results else why or "directives of the preprocessor in it"
 
 
 def _likely(chain: Chain, macros: Collection[str]) -> list[int]:
     """The parts of a chain that may be compiled."""
-    found: list[int] = []
+    parts: list[int] = []
     for i, condition in enumerate(chain):
         m = re.fullmatch(r"(!?)\s*defined\s*\(?\s*(\w+)\s*\)?", condition)
         if condition.strip() in ("0", "1"):
@@ -173,7 +173,7 @@ def _likely(chain: Chain, macros: Collection[str]) -> list[int]:
         else:
             holds = bool(m[1])
         if holds is not False:
-            found.append(i)
+            parts.append(i)
         if holds:
-            return found
-    return [*found, len(chain)]
+            return parts
+    return [*parts, len(chain)]

@@ -18,43 +18,43 @@ EXIT = 0
 class Node:
     """A basic block: its successors, and whether it accesses memory or waits."""
 
-    ways: tuple[int, ...]
-    works: bool
+    successors: tuple[int, ...]
+    has_effects: bool
 
 
-def counted(nodes: Mapping[int, Node]) -> tuple[set[int], set[int]]:
+def find_branches(nodes: Mapping[int, Node]) -> tuple[set[int], set[int]]:
     """(forks that count as branches, blocks on the sides of the other forks)."""
     joins = _joins(nodes)
-    forks: set[int] = set()
+    branches: set[int] = set()
     sides: set[int] = set()
     for at, node in nodes.items():
-        if len(node.ways) < 2:
+        if len(node.successors) < 2:
             continue
-        side = _side(nodes, node.ways, joins[at])
-        if at in side or _loops(nodes, side) or any(nodes[b].works for b in side):
-            forks.add(at)
+        side = _side(nodes, node.successors, joins[at])
+        if at in side or _loops(nodes, side) or any(nodes[b].has_effects for b in side):
+            branches.add(at)
         else:
             sides |= side
-    return forks, sides
+    return branches, sides
 
 
-def _side(nodes: Mapping[int, Node], ways: Sequence[int], join: int) -> set[int]:
-    found: set[int] = set()
-    todo = list(ways)
+def _side(nodes: Mapping[int, Node], successors: Sequence[int], join: int) -> set[int]:
+    blocks: set[int] = set()
+    todo = list(successors)
     while todo:
         b = todo.pop()
-        if b in (join, EXIT) or b in found:
+        if b in (join, EXIT) or b in blocks:
             continue
-        found.add(b)
-        todo += nodes[b].ways
-    return found
+        blocks.add(b)
+        todo += nodes[b].successors
+    return blocks
 
 
 def _loops(nodes: Mapping[int, Node], side: set[int]) -> bool:
     """Whether a side contains a loop."""
     left = dict.fromkeys(side)
     while True:
-        ends = [b for b in left if not any(w in left for w in nodes[b].ways)]
+        ends = [b for b in left if not any(w in left for w in nodes[b].successors)]
         if not ends:
             return bool(left)
         for b in ends:
@@ -70,8 +70,8 @@ def _joins(nodes: Mapping[int, Node]) -> dict[int, int]:
     while changed:
         changed = False
         for b in sorted(nodes, reverse=True):
-            ways = nodes[b].ways or (EXIT,)
-            new = {b} | set.intersection(*(after[w] for w in ways))
+            successors = nodes[b].successors or (EXIT,)
+            new = {b} | set.intersection(*(after[w] for w in successors))
             if new != after[b]:
                 after[b], changed = new, True
     # the nearest one is the one that all others of the set follow

@@ -1,6 +1,6 @@
 // Warp-wide operations in the loops over a block's threads, in three steps: each lane stores its
-// operands (bring_NAME, for CUDA's function NAME), the operation is executed for the lanes that
-// take part, and each lane loads its result (got).
+// operands (operands_NAME, for CUDA's function NAME), the operation is executed for the lanes that
+// take part, and each lane loads its result (result).
 #pragma once
 
 namespace kw::loops {
@@ -37,8 +37,8 @@ KW_BUILT_IN void each_group(const B *lanes, unsigned present, unsigned alive, bo
 template <typename T> struct Shuffle {
   T value;
   unsigned mask, from;
-  T got() const { return value; }
-  static void meet(Shuffle *lanes, unsigned present, unsigned alive, bool last) {
+  T result() const { return value; }
+  static void execute(Shuffle *lanes, unsigned present, unsigned alive, bool last) {
     T in[32];
     bool all = present == 0xffffffffu;
     for (unsigned i = 0; i < 32 && all; ++i) all = lanes[i].mask == 0xffffffffu;
@@ -61,36 +61,36 @@ template <typename T> struct Shuffle {
   }
 };
 template <typename T>
-KW_BUILT_IN Shuffle<T> bring_shfl_sync(size_t t, unsigned mask, T value, int source,
-                                       int width = 32) {
+KW_BUILT_IN Shuffle<T> operands_shfl_sync(size_t t, unsigned mask, T value, int source,
+                                          int width = 32) {
   const unsigned segment = t % 32 & ~(width - 1u);
   return {value, mask, (segment | (source & (width - 1u))) & 31};
 }
 template <typename T>
-KW_BUILT_IN Shuffle<T> bring_shfl_up_sync(size_t t, unsigned mask, T value, unsigned delta,
-                                          int width = 32) {
+KW_BUILT_IN Shuffle<T> operands_shfl_up_sync(size_t t, unsigned mask, T value, unsigned delta,
+                                             int width = 32) {
   const unsigned lane = t % 32, inside = lane & (width - 1u);
   return {value, mask, inside >= delta ? lane - delta : lane};
 }
 template <typename T>
-KW_BUILT_IN Shuffle<T> bring_shfl_down_sync(size_t t, unsigned mask, T value, unsigned delta,
-                                            int width = 32) {
+KW_BUILT_IN Shuffle<T> operands_shfl_down_sync(size_t t, unsigned mask, T value, unsigned delta,
+                                               int width = 32) {
   const unsigned lane = t % 32, inside = lane & (width - 1u);
   return {value, mask, inside + delta < unsigned(width) ? lane + delta : lane};
 }
 template <typename T>
-KW_BUILT_IN Shuffle<T> bring_shfl_xor_sync(size_t t, unsigned mask, T value, int other,
-                                           int width = 32) {
+KW_BUILT_IN Shuffle<T> operands_shfl_xor_sync(size_t t, unsigned mask, T value, int other,
+                                              int width = 32) {
   const unsigned lane = t % 32, from = (lane ^ other) & 31;
   return {value, mask, from <= (lane | (width - 1u)) ? from : lane};
 }
 
 // An operation with one operand and one result of a word for each lane.
-template <kw::emulator::Wait WHAT, typename T> struct Asked {
+template <kw::emulator::Wait WHAT, typename T> struct WordOperation {
   std::uint64_t value;
   unsigned mask;
-  T got() const { return static_cast<T>(value); }
-  static void meet(Asked *lanes, unsigned present, unsigned alive, bool last) {
+  T result() const { return static_cast<T>(value); }
+  static void execute(WordOperation *lanes, unsigned present, unsigned alive, bool last) {
     using namespace kw::emulator;
     each_group(lanes, present, alive, last, [&](unsigned same) {
       const auto each = [same](auto visit) {
@@ -140,51 +140,53 @@ template <kw::emulator::Wait WHAT, typename T> struct Asked {
     });
   }
 };
-#define KW_ASKED(name, T, what, type)                                                        \
-  KW_BUILT_IN Asked<kw::emulator::what, T> bring_##name(size_t, unsigned mask, type value) { \
-    return {static_cast<std::uint64_t>(value), mask};                                        \
+#define KW_WORD_OPERATION(name, T, what, type)                                            \
+  KW_BUILT_IN WordOperation<kw::emulator::what, T> operands_##name(size_t, unsigned mask, \
+                                                                   type value) {          \
+    return {static_cast<std::uint64_t>(value), mask};                                     \
   }
-KW_ASKED(ballot_sync, unsigned, kBallot, bool)
-KW_ASKED(any_sync, int, kAny, bool)
-KW_ASKED(all_sync, int, kAll, bool)
-KW_ASKED(uni_sync, int, kUni, bool)
-#define KW_FOLDED(name, signed_, unsigned_)         \
-  KW_ASKED(reduce_##name##_sync, int, signed_, int) \
-  KW_ASKED(reduce_##name##_sync, unsigned, unsigned_, unsigned)
-KW_FOLDED(add, kReduceAdd, kReduceAdd)
-KW_FOLDED(min, kReduceMinSigned, kReduceMin)
-KW_FOLDED(max, kReduceMaxSigned, kReduceMax)
-KW_ASKED(reduce_and_sync, unsigned, kReduceAnd, unsigned)
-KW_ASKED(reduce_or_sync, unsigned, kReduceOr, unsigned)
-KW_ASKED(reduce_xor_sync, unsigned, kReduceXor, unsigned)
-#undef KW_FOLDED
-#undef KW_ASKED
+KW_WORD_OPERATION(ballot_sync, unsigned, kBallot, bool)
+KW_WORD_OPERATION(any_sync, int, kAny, bool)
+KW_WORD_OPERATION(all_sync, int, kAll, bool)
+KW_WORD_OPERATION(uni_sync, int, kUni, bool)
+#define KW_REDUCTION(name, signed_, unsigned_)               \
+  KW_WORD_OPERATION(reduce_##name##_sync, int, signed_, int) \
+  KW_WORD_OPERATION(reduce_##name##_sync, unsigned, unsigned_, unsigned)
+KW_REDUCTION(add, kReduceAdd, kReduceAdd)
+KW_REDUCTION(min, kReduceMinSigned, kReduceMin)
+KW_REDUCTION(max, kReduceMaxSigned, kReduceMax)
+KW_WORD_OPERATION(reduce_and_sync, unsigned, kReduceAnd, unsigned)
+KW_WORD_OPERATION(reduce_or_sync, unsigned, kReduceOr, unsigned)
+KW_WORD_OPERATION(reduce_xor_sync, unsigned, kReduceXor, unsigned)
+#undef KW_REDUCTION
+#undef KW_WORD_OPERATION
 template <typename T>
-KW_BUILT_IN Asked<kw::emulator::kMatchAny, unsigned> bring_match_any_sync(size_t, unsigned mask,
-                                                                          T value) {
+KW_BUILT_IN WordOperation<kw::emulator::kMatchAny, unsigned> operands_match_any_sync(size_t,
+                                                                                     unsigned mask,
+                                                                                     T value) {
   return {kw::emulator::bits_as<std::uint64_t>(value), mask};
 }
-KW_BUILT_IN Asked<kw::emulator::kSyncwarp, unsigned> bring_syncwarp(size_t,
-                                                                    unsigned mask = 0xffffffffu) {
+KW_BUILT_IN WordOperation<kw::emulator::kSyncwarp, unsigned> operands_syncwarp(
+    size_t, unsigned mask = 0xffffffffu) {
   return {0, mask};
 }
 
 // The lanes that execute this statement (__activemask).
 struct Active {
   unsigned lanes;
-  unsigned got() const { return lanes; }
-  static void meet(Active *all, unsigned present, unsigned, bool) {
+  unsigned result() const { return lanes; }
+  static void execute(Active *all, unsigned present, unsigned, bool) {
     for (unsigned left = present; left; left &= left - 1) all[__builtin_ctz(left)].lanes = present;
   }
 };
-KW_BUILT_IN Active bring_activemask(size_t) { return {}; }
+KW_BUILT_IN Active operands_activemask(size_t) { return {}; }
 
 // ---- without masks: of the lanes that have not ended
 
-#define KW_LEGACY(name)                                                           \
-  template <typename T, typename... A>                                            \
-  KW_BUILT_IN auto bring_##name(size_t t, T value, A... rest) {                   \
-    return bring_##name##_sync(t, 0xffffffffu, value, static_cast<int>(rest)...); \
+#define KW_LEGACY(name)                                                              \
+  template <typename T, typename... A>                                               \
+  KW_BUILT_IN auto operands_##name(size_t t, T value, A... rest) {                   \
+    return operands_##name##_sync(t, 0xffffffffu, value, static_cast<int>(rest)...); \
   }
 KW_LEGACY(shfl)
 KW_LEGACY(shfl_up)
@@ -207,8 +209,8 @@ template <unsigned SIZE, typename T, typename Op> struct Reduced {
   T value;
   unsigned mask;
   Op op;
-  T got() const { return value; }
-  static void meet(Reduced *lanes, unsigned present, unsigned alive, bool last) {
+  T result() const { return value; }
+  static void execute(Reduced *lanes, unsigned present, unsigned alive, bool last) {
     each_group(lanes, present, alive, last, [&](unsigned same) {
       T in[32];
       for (unsigned step = SIZE / 2; step > 0; step /= 2) {
@@ -228,7 +230,7 @@ template <unsigned SIZE, typename T, typename Op> struct Reduced {
   }
 };
 template <unsigned SIZE, typename T, typename Op>
-KW_BUILT_IN Reduced<SIZE, T, Op> bring_reduce(size_t t, T value, Op op) {
+KW_BUILT_IN Reduced<SIZE, T, Op> operands_reduce(size_t t, T value, Op op) {
   return {value, tile_mask<SIZE>(t), op};
 }
 
@@ -251,11 +253,12 @@ template <typename F> struct Where {
 template <typename F> Where(F) -> Where<F>;
 
 template <typename B, typename Present, typename Alive>
-inline void meet(const Room<B> &room, unsigned count, Present present, Alive alive, bool last) {
+inline void warp_sync(const PerThread<B> &room, unsigned count, Present present, Alive alive,
+                      bool last) {
   for (size_t first = 0; first < count; first += 32) {
     const unsigned lanes = count - first < 32 ? count - first : 32;
     const unsigned living = alive.of(first, lanes), there = living & present.of(first, lanes);
-    if (there) B::meet(&room[first], there, living, last);
+    if (there) B::execute(&room[first], there, living, last);
   }
 }
 // Whether there are such threads.

@@ -2,9 +2,9 @@
 // function of its arguments and of memory: if both are as they were before an earlier launch, what
 // that launch wrote is copied to memory, and the kernel is not executed again.
 //
-// Kept apart from this: kernels that print, allocate or read clocks (`kw_program_acts`), arguments
-// that point to memory of the host, memory registered by the program, launches from several
-// threads of the host, and launches too short to be worth it.
+// Kept apart from this: kernels that print, allocate or read clocks
+// (`kw_program_has_side_effects`), arguments that point to memory of the host, memory registered by
+// the program, launches from several threads of the host, and launches too short to be worth it.
 #include <link.h>
 #include <sys/mman.h>
 
@@ -14,7 +14,7 @@
 #include <set>
 #include <thread>
 
-#include "repeats.h"
+#include "launch_cache.h"
 
 namespace kw::program {
 namespace {
@@ -220,7 +220,7 @@ void repeatable(const Job &job, const std::function<bool()> &execute) {
 
 }  // namespace kw::program
 
-extern "C" __attribute__((visibility("default"))) void kw_program_acts() {
+extern "C" __attribute__((visibility("default"))) void kw_program_has_side_effects() {
   kw::program::never_repeat();
   kw::program::read_back();  // the user reads what they print
 }

@@ -3,7 +3,7 @@
     asm volatile("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
         becomes KwPtx("ex2.approx.f32 %0, %1;", KwTo("=f", &y), KwFrom("f", (x)));
     asm volatile("ldmatrix.sync..." : "=r"(a[0]), "=r"(a[1]) : "r"(at));
-        becomes KwTogether("ldmatrix.sync...", KwTo("=r", &a[0]), KwTo("=r", &a[1]),
+        becomes KwWarpAsm("ldmatrix.sync...", KwTo("=r", &a[0]), KwTo("=r", &a[1]),
         KwFrom("r", (at)));
 
 Macros with asm statements are expanded.
@@ -16,9 +16,9 @@ import re
 from .. import asm
 from ..tokens import Token, closing, text_of, tokens
 from .definitions import code_of
-from .facts import Facts
-from .functions import call_at
-from .tree import Refused
+from .inliner import call_at
+from .parser import Refused
+from .program_index import ProgramIndex
 
 _BARRIER = re.compile(
     r"\s*(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?\s+0\s*;?\s*(?:\\n|\\t|\s)*"
@@ -26,7 +26,7 @@ _BARRIER = re.compile(
 _PASSES = 8  # of macros in macros
 
 
-def with_calls(text: str, facts: Facts) -> str:
+def with_calls(text: str, program: ProgramIndex) -> str:
     """The body of a kernel with calls in place of its asm statements.
 
     Raises:
@@ -34,25 +34,25 @@ def with_calls(text: str, facts: Facts) -> str:
     """
     all_, _directives = code_of(text)
     for _ in range(_PASSES):
-        expanded = _expanded(text, all_, facts)
+        expanded = _expanded(text, all_, program)
         if expanded == text:
             break
         text = expanded
         all_, _directives = code_of(text)
-    made, at = [], 0
+    parts, at = [], 0
     for i, t in enumerate(all_):
         if t.kind == "name" and t.text in asm.NAMES:
             one, whom = asm.asm_at(all_, i), asm.concerns(all_, i)
             if one is not None and _is_barrier(one):
-                made += [text[at : t.start], "__syncthreads()"]
+                parts += [text[at : t.start], "__syncthreads()"]
                 at = all_[one.last].end
                 continue
             if one is None or whom not in ("thread", "warp"):
                 raise Refused(f"the instruction {whom}")
-            name = "KwPtx" if whom == "thread" else "KwTogether"
-            made += [text[at : t.start], f"{name}({_arguments(text, one)})"]
+            name = "KwPtx" if whom == "thread" else "KwWarpAsm"
+            parts += [text[at : t.start], f"{name}({_arguments(text, one)})"]
             at = all_[one.last].end
-    return "".join([*made, text[at:]])
+    return "".join([*parts, text[at:]])
 
 
 def _is_barrier(one: asm.Asm) -> bool:
@@ -62,24 +62,24 @@ def _is_barrier(one: asm.Asm) -> bool:
 
 
 def _arguments(text: str, one: asm.Asm) -> str:
-    made = [text_of(text, one.inside, *one.code)]
+    arguments = [text_of(text, one.inside, *one.code)]
     for constraint, (first, last) in one.operands:
         kind = text_of(text, one.inside, *constraint)
         if kind[1:2] not in ("=", "+"):
-            made.append(f"KwFrom({kind}, {text_of(text, one.inside, first, last)})")
+            arguments.append(f"KwFrom({kind}, {text_of(text, one.inside, first, last)})")
             continue
         while one.inside[first].text == "(" and closing(one.inside, first) == last - 1:
             first, last = first + 1, last - 1
-        made.append(f"KwTo({kind}, &{text_of(text, one.inside, first, last)})")
-    return ", ".join(made)
+        arguments.append(f"KwTo({kind}, &{text_of(text, one.inside, first, last)})")
+    return ", ".join(arguments)
 
 
-def _expanded(text: str, all_: list[Token], facts: Facts) -> str:
+def _expanded(text: str, all_: list[Token], program: ProgramIndex) -> str:
     """The text with the macros that hold asm statements replaced by what they stand for."""
-    made, at = [], 0
+    pieces, at = [], 0
     for i, t in enumerate(all_):
-        macro = facts.written.get(t.text) if t.kind == "name" and t.start >= at else None
-        if macro is None or not any(m.text in asm.NAMES for m in facts.meaning([t])):
+        macro = program.written.get(t.text) if t.kind == "name" and t.start >= at else None
+        if macro is None or not any(m.text in asm.NAMES for m in program.expanded([t])):
             continue
         call, (parameters, body) = call_at(all_, i), macro
         given = [] if call is None else [text_of(text, all_, *a) for a in call.arguments]
@@ -92,6 +92,6 @@ def _expanded(text: str, all_: list[Token], facts: Facts) -> str:
             if x.kind == "name" and x.text in by:
                 parts += [body[end : x.start], by[x.text]]
                 end = x.end
-        made += [text[at : t.start], *parts, body[end:]]
+        pieces += [text[at : t.start], *parts, body[end:]]
         at = all_[call.last].end
-    return "".join([*made, text[at:]])
+    return "".join([*pieces, text[at:]])

@@ -9,19 +9,19 @@ from .tokens import Token, closing, tokens
 
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:\\\r?\n|[^\n])*)", re.M)
 _QUALIFIERS = frozenset(("__global__", "__device__"))
-_ACTS = frozenset(
+_SIDE_EFFECTS = frozenset(
     ("printf", "puts", "putchar", "malloc", "calloc", "free", "new", "delete", "clock", "clock64")
 )
 _CLOCKS = ("clock", "globaltimer")
 
 
-def acts(texts: Iterable[str]) -> bool:
+def have_side_effects(texts: Iterable[str]) -> bool:
     """Whether a function for the device contains such a word, itself or by a macro."""
     all_ = list(texts)
     macros = {m[1]: set(re.findall(r"\w+", m[2])) for text in all_ for m in _MACRO.finditer(text)}
-    qualifiers, words = _closed(_QUALIFIERS, macros), _closed(_ACTS, macros)
+    qualifiers, words = _closed(_QUALIFIERS, macros), _closed(_SIDE_EFFECTS, macros)
     return any(
-        _acts(token, words)
+        _is_side_effect(token, words)
         for text in all_
         if any(q in text for q in qualifiers)
         for body in _bodies(tokens(text), qualifiers)
@@ -31,10 +31,10 @@ def acts(texts: Iterable[str]) -> bool:
 
 def _closed(names: frozenset[str], macros: dict[str, set[str]]) -> set[str]:
     """The names, and the macros whose definitions contain one of them."""
-    found = set(names)
-    while more := {name for name, words in macros.items() if name not in found and words & found}:
-        found |= more
-    return found
+    closed = set(names)
+    while more := {name for name, words in macros.items() if name not in closed and words & closed}:
+        closed |= more
+    return closed
 
 
 def _bodies(all_: list[Token], qualifiers: set[str]) -> Iterable[list[Token]]:
@@ -59,7 +59,7 @@ def _body(all_: list[Token], at: int) -> int | None:
     return None
 
 
-def _acts(token: Token, words: set[str]) -> bool:
+def _is_side_effect(token: Token, words: set[str]) -> bool:
     if token.kind == "string":
         return any(clock in token.text for clock in _CLOCKS)
     return token.kind == "name" and token.text in words

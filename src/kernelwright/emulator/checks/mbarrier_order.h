@@ -89,7 +89,7 @@ struct Alike {
   std::uint32_t turn;
 };
 
-class Mail {
+class MbarrierOrder {
  public:
   void block(const Block &b) {
     boxes_[b.rank].clear();
@@ -137,7 +137,7 @@ class Mail {
       bool known = l.finding.owner != number;
       for (unsigned i = 0; i < b.count && !known; ++i) {
         const Thread &t = b.threads[i];
-        known = order.before(l.event, t) || (l.meeting && t.phase >= l.meeting);
+        known = order.before(l.event, t) || (l.cluster_barrier && t.phase >= l.cluster_barrier);
       }
       if (!known) visit(l.finding);
     }
@@ -159,7 +159,7 @@ class Mail {
   struct Look {
     Finding finding;
     Event event;
-    std::uint32_t meeting;  // the cluster's barrier, counted from 1, that orders it; or 0
+    std::uint32_t cluster_barrier;  // the cluster's barrier, counted from 1, that orders it; or 0
   };
   std::vector<Look> looks_;
 };

@@ -8,12 +8,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..tokens import Token, angle_opening, opening
-from .code import Code, bodies
-from .facts import PURE, binary, called, changes, is_mark
-from .tree import Declarator, Node, Refused
+from .parser import Declarator, Node, Refused
+from .program_index import PURE, binary, called, changes, is_mark
+from .restrictions import KernelCode, bodies
 
 if TYPE_CHECKING:
-    from .regions import Region
+    from .regions import ThreadLoop
 
 HOISTED = ("block", "if", "for", "while", "do")
 
@@ -25,10 +25,10 @@ class Variable:
     Attributes:
         kind: parameter, local, fixed (constexpr, static, in shared memory) or group.
         uniform: all threads have the same value, and one variable serves the block.
-        again: it is computed anew, by its declaration, in each region that needs it.
-        taken: its address is, or other code may change it.
+        recomputed: it is computed anew, by its declaration, in each region that needs it.
+        address_taken: its address is, or other code may change it.
         points: it is a pointer.
-        kept: pointers to it may outlive a region.
+        escapes: pointers to it may outlive a region.
         regions: in which it stands.
         parts: the declaration and all assignments.
     """
@@ -38,11 +38,11 @@ class Variable:
     node: Node | None = None
     of: Declarator | None = None
     uniform: bool = True
-    again: bool = False
-    taken: bool = False
+    recomputed: bool = False
+    address_taken: bool = False
     points: bool = False
-    kept: bool = False
-    regions: set[Region] = field(default_factory=set)
+    escapes: bool = False
+    regions: set[ThreadLoop] = field(default_factory=set)
     writes: list[Node] = field(default_factory=list)
 
     @property
@@ -56,28 +56,29 @@ class Variable:
     @property
     def stored(self) -> bool:
         """Whether each thread's value outlives a region."""
-        if self.uniform or self.again or self.kind in ("fixed", "group"):
+        if self.uniform or self.recomputed or self.kind in ("fixed", "group"):
             return False
-        return self.kind == "parameter" or self.kept or len(self.regions) > 1
+        return self.kind == "parameter" or self.escapes or len(self.regions) > 1
 
 
-class Names(Code):
+class Variables(KernelCode):
     """The variables of a kernel.
 
     Attributes:
         parameters, variables: its parameters; these and what is declared where the block stands.
         named: the variable of a token.
-        brought, asked: the variables of meetings and of conditions of single threads.
+        operands: the variables of warp operations.
+        condition_of: those of conditions of single threads.
         names: the variables in each statement there.
-        apart: loops without barriers whose heads are executed once for the block.
+        interchanged: loops without barriers whose heads are executed once for the block.
     """
 
     parameters: list[Variable]
-    apart: set[Node]
+    interchanged: set[Node]
 
-    def around(self, node: Node) -> bool:
+    def is_block_control(self, node: Node) -> bool:
         """Whether a statement's head is executed once for the block."""
-        return node in self.apart or self.divided(node)
+        return node in self.interchanged or self.divided(node)
 
     def _resolve(self) -> None:
         """The variables, and which of them each statement of the block names."""
@@ -87,18 +88,18 @@ class Names(Code):
         self.named: dict[int, Variable] = {}  # by token
         self.names: dict[Node, set[Variable]] = {}
         self.unknown: dict[Node, set[str]] = {}
-        self.brought: dict[Node, Variable] = {}  # the operands of a warp-wide operation
-        self.asked: dict[Node, Variable] = {}  # by a condition of single threads
+        self.operands: dict[Node, Variable] = {}  # the operands of a warp-wide operation
+        self.condition_of: dict[Node, Variable] = {}  # by a condition of single threads
         self._scope(self.body, {p.name: p for p in self.parameters})
 
     def _scope(self, node: Node, known: dict[str, Variable | None]) -> None:
         """Walk a statement where the block stands."""
         if node.kind == "barrier":
             return
-        if node.kind == "meet":
-            self._note_meeting(node, known)
+        if node.kind == "warp_sync":
+            self._note_warp_sync(node, known)
             return
-        if not self.around(node) and node is not self.body:
+        if not self.is_block_control(node) and node is not self.body:
             self._leaf(node, known)
             return
         if node.kind not in HOISTED:
@@ -120,14 +121,14 @@ class Names(Code):
         if words and node.kind in ("if", "do") and re.fullmatch(r"Kw[CL]\d+", words[-1]):
             v = known.get(words[-1])
             if v is not None and words[:-1] in ([], ["KwAny"]):
-                v.kept, self.asked[node] = True, v
+                v.escapes, self.condition_of[node] = True, v
 
-    def _note_meeting(self, node: Node, known: dict[str, Variable | None]) -> None:
+    def _note_warp_sync(self, node: Node, known: dict[str, Variable | None]) -> None:
         """What lanes bring is stored: others look at it."""
         v = known.get(self.all[node.first + 2].text)
         if v is not None:
-            v.kept = True
-            self.brought[node] = v
+            v.escapes = True
+            self.operands[node] = v
 
     def _leaf(self, node: Node, known: dict[str, Variable | None]) -> None:
         """A statement of a region, or one that is executed once."""
@@ -146,7 +147,7 @@ class Names(Code):
             if "&" in marks:
                 for i in range(*d.value):
                     if i in self.named:
-                        self.named[i].taken = self.named[i].kept = True
+                        self.named[i].address_taken = self.named[i].escapes = True
             known[name] = v
             self.named[d.name] = v
             self.names.setdefault(node, set()).add(v)
@@ -188,30 +189,30 @@ class Names(Code):
 
     def _unknown(self, leaf: Node, t: Token, known: dict[str, Variable | None]) -> None:
         """A macro, or a name from outside."""
-        if t.text not in self.facts.macros:
+        if t.text not in self.program.macros:
             self.unknown.setdefault(leaf, set()).add(t.text)
             return
-        meaning = list(self.facts.meaning([t]))
-        for m in meaning:
+        expanded = list(self.program.expanded([t]))
+        for m in expanded:
             v = known.get(m.text) if m.kind == "name" else None
             if v is not None:
                 self.names[leaf].add(v)
-        if any(changes(meaning, k) for k in range(len(meaning))):
+        if any(changes(expanded, k) for k in range(len(expanded))):
             for v in self.names[leaf]:
                 v.writes.append(leaf)
-                v.taken = v.kept = True
+                v.address_taken = v.escapes = True
 
     def _written(self, leaf: Node, i: int, v: Variable) -> None:
         after = self.all[i + 1].text
         if changes(self.all, i):
             v.writes.append(leaf)
         if v.array and (after != "[" or self.all[i - 1].text == "&"):
-            v.kept = True
+            v.escapes = True
         if v.pointer and after in ("[", "->"):  # its own value stays
             return
         if _taken(self.all, i) or after == "[" or self._may_change(i):
             v.writes.append(leaf)
-            v.taken = v.kept = True
+            v.address_taken = v.escapes = True
 
     def _may_change(self, i: int) -> bool:
         """Whether a method, a function or a macro may change the variable at `i`."""
@@ -229,8 +230,8 @@ class Names(Code):
         paren = self._argument_of(i)
         while paren is not None:
             callee = self.all[paren - 1]
-            if callee.kind == "name" and callee.text in self.facts.macros:
-                if any(_mutates(m) for m in self.facts.macros[callee.text]):
+            if callee.kind == "name" and callee.text in self.program.macros:
+                if any(_mutates(m) for m in self.program.macros[callee.text]):
                     return True
             elif alone and callee.text not in ("(", ","):
                 if self._takes_references(paren):
@@ -249,7 +250,7 @@ class Names(Code):
             callee = self.all[start - 1]
         if callee.kind != "name":
             return False
-        plain = PURE.fullmatch(callee.text) or callee.text in self.facts.by_value
+        plain = PURE.fullmatch(callee.text) or callee.text in self.program.by_value
         return not plain and callee.text not in self.types
 
     def _argument_of(self, i: int) -> int | None:

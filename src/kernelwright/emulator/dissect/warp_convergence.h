@@ -41,7 +41,7 @@ class Lane {
   std::uintptr_t block = 0;     // the current basic block
   std::uint32_t execution = 0;  // the warp's execution of that block
 
-  void meet() { path_.clear(), loops_.clear(), turns = 0; }
+  void converge() { path_.clear(), loops_.clear(), turns = 0; }
 
   // Enters the block `next`, whose number is `number`.
   void enter(std::uintptr_t next, std::uint32_t number, Loops &loops) {

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..tokens import Token
-from .facts import (
+from .parser import Node, Refused
+from .program_index import (
     PURE,
     UNIFORM,
-    Facts,
+    ProgramIndex,
     atomic,
     binary,
     called,
@@ -17,10 +18,9 @@ from .facts import (
     is_mark,
     launches,
     retries,
-    together,
+    synchronizing_name,
     without_retries,
 )
-from .tree import Node, Refused
 
 INDEX = "threadIdx"
 #: Names of what differs between threads.
@@ -29,7 +29,7 @@ INDICES = frozenset({INDEX, "KwThread"})
 _OPERATIONS = ("plus", "less", "greater", "bit_and", "bit_or", "bit_xor")
 
 
-class Code:
+class KernelCode:
     """The tokens and statements of a kernel.
 
     Args:
@@ -44,9 +44,9 @@ class Code:
         all_: list[Token],
         body: Node,
         types: set[str],
-        facts: Facts,
+        program: ProgramIndex,
     ) -> None:
-        self.all, self.body, self.types, self.facts = all_, body, types, facts
+        self.all, self.body, self.types, self.program = all_, body, types, program
         self._groups: set[str] = set()
         self._check()
 
@@ -58,24 +58,24 @@ class Code:
             if node.kind in ("expression", "declaration"):
                 self._group_statement(node)
         left = [t for n in self._leaves(self.body) for t in self._own(n)]
-        meaning = list(self.facts.meaning(left))
-        if (name := together(meaning)) is not None:
+        expanded = list(self.program.expanded(left))
+        if (name := synchronizing_name(expanded)) is not None:
             raise Refused(f"it uses {name}")
         if launches(left):
             raise Refused("it launches a kernel")
         after = (left[i + 2].text if i + 2 < len(left) else "" for i in range(len(left)))
         for t, name in zip(left, after, strict=True):
-            if t.text == "goto" or (t.text in self.facts.groups and name not in _OPERATIONS):
+            if t.text == "goto" or (t.text in self.program.groups and name not in _OPERATIONS):
                 raise Refused("it uses another cooperative group, or goto")
-        if "?" in called(meaning):
+        if "?" in called(expanded):
             raise Refused("it calls what an expression yields")
         for i, t in enumerate(left):
             if is_mark(t, "[") and (i == 0 or left[i - 1].text in ("=", "(", ",", "return", "{")):
                 raise Refused("it has a lambda")
-        for name, bodies in self.facts.reached(left).items():
+        for name, bodies in self.program.reached(left).items():
             its = without_retries(bodies)
-            if (found := together(its)) is not None:
-                raise Refused(f"{name} uses {found}")
+            if (culprit := synchronizing_name(its)) is not None:
+                raise Refused(f"{name} uses {culprit}")
             if name != "operator" and launches(list(bodies)):
                 raise Refused(f"{name} launches a kernel")
             if atomic(its) and any(t.text in ("while", "do") for t in its):
@@ -83,7 +83,11 @@ class Code:
         for node in self.body.walk():
             waits = node.kind in ("while", "do") or (node.kind == "for" and self._open(node))
             repeats = waits and not self.divided(node) and not self._retries(node)
-            if repeats and atomic(self.facts.meaning(self.tokens(node))) and not self._counts(node):
+            if (
+                repeats
+                and atomic(self.program.expanded(self.tokens(node)))
+                and not self._counts(node)
+            ):
                 raise Refused("a loop repeats an atomic operation")
             if repeats and any(t.text == "KwPtx" for t in self.tokens(node)):
                 raise Refused("a loop may wait for what asm reads")
@@ -91,7 +95,7 @@ class Code:
     def _open(self, node: Node) -> bool:
         """Whether a `for` may end by what its head reads from memory, or has no condition."""
         condition = self.all[slice(*node.head[0])]
-        return not condition or atomic(self.facts.meaning(condition))
+        return not condition or atomic(self.program.expanded(condition))
 
     def _counts(self, node: Node) -> bool:
         """Whether only a loop's own arithmetic decides when it ends, so that it does not wait for
@@ -103,7 +107,7 @@ class Code:
         spans, seen = [(a, b)], set[str]()
         while spans:
             a, b = spans.pop()
-            part = list(self.facts.meaning(self.all[a:b]))
+            part = list(self.program.expanded(self.all[a:b]))
             if atomic(part) or any(not UNIFORM.fullmatch(n) for n in called(part)):
                 return False
             for i in range(a, b):
@@ -120,7 +124,7 @@ class Code:
 
     def _assigned(self, node: Node, name: str) -> list[tuple[int, int]]:
         """The statements in a loop that may change a variable."""
-        found: list[tuple[int, int]] = []
+        spans: list[tuple[int, int]] = []
         for i in range(node.first, node.last):
             if self.all[i].text == name and changes(self.all, i):
                 a = b = i
@@ -128,8 +132,8 @@ class Code:
                     a -= 1
                 while self.all[b].text not in (";", "{", "}"):
                     b += 1
-                found.append((a, b))
-        return found
+                spans.append((a, b))
+        return spans
 
     def _given_away(self, i: int) -> bool:
         """Whether the address of the variable at `i` is taken, or a function may change it."""
@@ -157,7 +161,7 @@ class Code:
 
     def _own(self, node: Node) -> list[Token]:
         """The tokens of a node that none of its parts holds; those of barriers are known."""
-        if node.kind in ("barrier", "meet") or node.fixed or self._is_group(node):
+        if node.kind in ("barrier", "warp_sync") or node.fixed or self._is_group(node):
             return []
         if node.kind == "type" and self.all[node.first].text == "namespace":
             return []
@@ -175,7 +179,7 @@ class Code:
             if words[-4:] == ["this_thread_block", "(", ")", ";"] and len(node.declared) == 1:
                 self._groups.add(self.all[node.declared[0].name].text)
             return
-        if words[0] in self.facts.groups:
+        if words[0] in self.program.groups:
             words = words[2:]
         one = next((w for w in words if w in self._groups), "")
         barriers = (
@@ -187,15 +191,15 @@ class Code:
         )
         if "".join(words) in barriers:
             node.kind = "barrier"
-        elif words[0] in ("KwMeet", "KwFlow"):
-            node.kind = "meet"
+        elif words[0] in ("KwWarpSync", "KwFlow"):
+            node.kind = "warp_sync"
 
     def holds_barrier(self, node: Node) -> bool:
         return any(n.kind == "barrier" for n in node.walk())
 
     def divided(self, node: Node) -> bool:
-        """Whether threads meet in a statement: all of the block, or of their warps."""
-        return any(n.kind in ("barrier", "meet") for n in node.walk())
+        """Whether threads synchronize in a statement: all of the block, or of their warps."""
+        return any(n.kind in ("barrier", "warp_sync") for n in node.walk())
 
     def _member(self, i: int) -> bool:
         if i == 0:

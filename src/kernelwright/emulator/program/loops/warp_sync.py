@@ -1,8 +1,9 @@
 """Rewrites a kernel so that each warp-wide operation is a statement of its own.
 
     x += __shfl_down_sync(~0u, x, 4);
-        becomes auto KwB1 = kw::loops::bring_shfl_down_sync(KwThread, ~0u, x, 4); KwMeet(KwB1);
-        x += KwB1.got();
+        becomes auto KwB1 = kw::loops::operands_shfl_down_sync(KwThread, ~0u, x, 4);
+        KwWarpSync(KwB1);
+        x += KwB1.result();
     s[t] += s[t + 4];                                     where s is a pointer to volatile
         becomes KwFlow(); auto KwV1 = s[t] + (s[t + 4]); KwFlow(); s[t] = KwV1; KwFlow();
 
@@ -18,17 +19,17 @@ from itertools import pairwise
 
 from ..lockstep import of_asm, writes
 from ..tokens import Token, closing, split
-from .conditions import Choice
+from .asm_calls import with_calls
 from .definitions import code_of, parameter
-from .facts import Facts, is_mark
-from .functions import NO_TYPE, Call, Inliner, call_at, plain
-from .instructions import with_calls
-from .tree import Node, Parser, Refused
+from .inliner import NO_TYPE, Call, Inliner, call_at, plain
+from .parser import Node, Parser, Refused
+from .preprocessor import Choice
+from .program_index import ProgramIndex, is_mark
 
-#: Operations of a warp for which meetings.h has a function bring_NAME.
-BROUGHT = re.compile(
+#: Operations of a warp for which warp_sync.h has a function operands_NAME.
+WARP_OPERATIONS = re.compile(
     r"__shfl(?:_up|_down|_xor)?(?:_sync)?|__(?:ballot|any|all)(?:_sync)?|__uni_sync|__syncwarp"
-    r"|__match_any_sync|__reduce_\w+_sync|__activemask|KwTogether"
+    r"|__match_any_sync|__reduce_\w+_sync|__activemask|KwWarpAsm"
 )
 _OF_A_TILE = {
     "thread_rank": "kw::loops::tile_rank<{n}>(KwThread)",
@@ -46,7 +47,7 @@ _OF_A_BLOCK = {
     "group_dim": "blockDim",
     "dim_threads": "blockDim",
 }
-_TILES_MEET = ("shfl", "shfl_up", "shfl_down", "shfl_xor", "any", "all", "ballot")
+_TILE_OPERATIONS = ("shfl", "shfl_up", "shfl_down", "shfl_xor", "any", "all", "ballot")
 _PASSES = 60
 _VOLATILE = ("volatile", "__volatile__", "__volatile")
 _CAST = "KwVolatile"  # stands for `volatile` in a cast
@@ -56,14 +57,14 @@ Edit = tuple[int, int, str]
 
 def applied(text: str, edits: list[Edit]) -> str:
     """A text with parts replaced; of several insertions at one place, the first comes first."""
-    made, at = [], 0
+    parts, at = [], 0
     for start, end, other in sorted(edits, key=lambda e: e[:2]):
-        made += [text[at:start], other]
+        parts += [text[at:start], other]
         at = end
-    return "".join([*made, text[at:]])
+    return "".join([*parts, text[at:]])
 
 
-class Meetings:
+class WarpSyncRewriter:
     """One kernel's body.
 
     Args:
@@ -75,17 +76,17 @@ class Meetings:
 
     def __init__(
         self,
-        facts: Facts,
+        program: ProgramIndex,
         volatile: set[str],
         head: list[Token],
         lines: list[str],
         choice: Choice,
     ) -> None:
-        self.facts, self.volatile = facts, set(volatile)
+        self.program, self.volatile = program, set(volatile)
         self.tiles: dict[str, str] = {}  # their sizes
         parameters = [parameter(head[a:b]) for a, b in split(head, 1, len(head), ",") if a < b]
         declared = {p.name for p in parameters}
-        self.inliner = Inliner(facts, declared, self.tiles, lines, choice)
+        self.inliner = Inliner(program, declared, self.tiles, lines, choice)
         self.inliner.types = {p.name: plain(p) for p in parameters}
         self.count = 0
         self._memory: set[str] = set()  # variables that are volatile themselves
@@ -99,7 +100,7 @@ class Meetings:
             Refused: it contains a warp-wide operation in an unsupported form.
         """
         for _ in range(_PASSES):
-            text = self._without_volatile(with_calls(text, self.facts))
+            text = self._without_volatile(with_calls(text, self.program))
             self.all, _ = code_of(text)
             tree, self.text = Parser(self.all).block(0), text
             if not self.inliner.count:
@@ -123,16 +124,16 @@ class Meetings:
 
     def _know_types(self, tree: Node) -> None:
         """Note the types of variables; of a name with several types, none."""
-        found: dict[str, tuple[str, ...] | None] = {}
+        types: dict[str, tuple[str, ...] | None] = {}
         for d in (d for n in tree.walk() for d in n.declared):
             words = [t.text for a, b in (d.type_, d.marks, d.sizes) for t in self.all[a:b]]
             name = self.all[d.name].text
             its = tuple(w for w in words if w not in NO_TYPE)
-            if name in found and found[name] != its:
-                found[name] = None
+            if name in types and types[name] != its:
+                types[name] = None
             else:
-                found[name] = None if {"auto", "[", "decltype"} & set(its) else its
-        for name, its in found.items():
+                types[name] = None if {"auto", "[", "decltype"} & set(its) else its
+        for name, its in types.items():
             known = self.inliner.types.get(name, its)
             self.inliner.types[name] = its if known == its else None
 
@@ -140,7 +141,7 @@ class Meetings:
         self.count += 1
         return f"Kw{kind}{self.count}"
 
-    def said(self, a: int, b: int) -> str:
+    def source(self, a: int, b: int) -> str:
         """The text of all_[a:b]."""
         return self.text[self.all[a].start : self.all[b - 1].end] if a < b else ""
 
@@ -168,7 +169,7 @@ class Meetings:
         return applied(text, edits)
 
     def _waits(self, tree: Node) -> None:
-        variables, members = self.facts.volatile_outside
+        variables, members = self.program.volatile_outside
         names = self.volatile | self._memory | variables | members
         for node in tree.walk():
             if node.kind not in ("for", "while", "do"):
@@ -185,7 +186,7 @@ class Meetings:
         Raises:
             Refused: it cannot be shown.
         """
-        variables, members = self.facts.volatile_outside
+        variables, members = self.program.volatile_outside
         for first, end in writes(self.all, self.volatile | variables | members):
             its = self.all[first:end]
             place = {t.text for t in its}
@@ -226,9 +227,9 @@ class Meetings:
             self.all[to - 1], "+", "-", "*", "/", "&", "|", "^", "%", "<", ">"
         ):
             to -= 1
-        place, value = self.said(node.first, to), self.said(equals + 1, node.last)
+        place, value = self.source(node.first, to), self.source(equals + 1, node.last)
         if to < equals:
-            value = f"{place} {self.said(to, equals)} ({value})"
+            value = f"{place} {self.source(to, equals)} ({value})"
         v = self.fresh("V")
         return f"KwFlow(); auto {v} = {value}; KwFlow(); {place} = {v}; KwFlow();"
 
@@ -273,44 +274,44 @@ class Meetings:
             known = _OF_A_TILE if t.text in self.tiles else _OF_A_BLOCK
             method, end = self.all[i + 2].text, closing(self.all, i + 3)
             if method in known and end is not None and t.text in {*self.tiles, *blocks}:
-                made = known[method].format(n=self.tiles.get(t.text))
-                yield t.start, self.all[end].end, made
+                value = known[method].format(n=self.tiles.get(t.text))
+                yield t.start, self.all[end].end, value
 
     def _size(self, call: Call) -> str | None:
         """That of a tile: a template argument, or a number."""
         if len(call.explicit) == 1:
-            return self.said(*call.explicit[0])
-        number = self.said(*call.arguments[1]) if len(call.arguments) == 2 else ""
+            return self.source(*call.explicit[0])
+        number = self.source(*call.arguments[1]) if len(call.arguments) == 2 else ""
         return number if number.isdigit() else None
 
-    def _tile_meets(self, i: int) -> tuple[int, int, str] | None:
+    def _tile_operation(self, i: int) -> tuple[int, int, str] | None:
         """tile.shfl(x, 0), sync(tile) or reduce(tile, x, op) at `i`: (first, last, bring)."""
         name = self.all[i].text
         if name in self.tiles and is_mark(self.all[i + 1], "."):
             method, end = self.all[i + 2].text, closing(self.all, i + 3)
             size = self.tiles[name]
-            if end is None or (method not in _TILES_MEET and method != "sync"):
+            if end is None or (method not in _TILE_OPERATIONS and method != "sync"):
                 return None
             if method == "ballot" and size != "32":
                 raise Refused("a ballot of a tile smaller than a warp")
-            arguments = self.said(i + 4, end)
+            arguments = self.source(i + 4, end)
             mask = f"KwThread, kw::loops::tile_mask<{size}>(KwThread)"
             if method == "sync":
-                return i, end, f"bring_syncwarp({mask})"
+                return i, end, f"operands_syncwarp({mask})"
             width = f", {size}" if method.startswith("shfl") else ""
-            return i, end, f"bring_{method}_sync({mask}, {arguments}{width})"
+            return i, end, f"operands_{method}_sync({mask}, {arguments}{width})"
         call = call_at(self.all, i) if name in ("sync", "reduce") else None
         if call is None or not call.arguments:
             return None
-        tile = self.said(*call.arguments[0])
+        tile = self.source(*call.arguments[0])
         if tile not in self.tiles:
             return None
         size = self.tiles[tile]
         if name == "sync":
             mask = f"KwThread, kw::loops::tile_mask<{size}>(KwThread)"
-            return call.first, call.last, f"bring_syncwarp({mask})"
-        rest = self.said(call.arguments[1][0], call.last)
-        return call.first, call.last, f"bring_reduce<{size}>(KwThread, {rest})"
+            return call.first, call.last, f"operands_syncwarp({mask})"
+        rest = self.source(call.arguments[1][0], call.last)
+        return call.first, call.last, f"operands_reduce<{size}>(KwThread, {rest})"
 
     # ---- statements
 
@@ -333,7 +334,7 @@ class Meetings:
         if node.kind == "declaration" and len(node.declared) > 1:
             for d in node.declared[1:]:
                 comma = self.all[d.marks[0] - 1]
-                yield comma.start, comma.end, f"; {self.said(*d.type_)} "
+                yield comma.start, comma.end, f"; {self.source(*d.type_)} "
             return
         unit = self._unit(node.first, node.last)
         if node.kind == "expression":
@@ -345,8 +346,8 @@ class Meetings:
                 for _, comma in commas[:-1]:
                     yield self.all[comma].start, self.all[comma].end, ";"
                 return
-            if unit is None and (made := self._write(node)):
-                yield start, end, made if in_block else f"{{ {made} }}"
+            if unit is None and (statements := self._write(node)):
+                yield start, end, statements if in_block else f"{{ {statements} }}"
                 return
         if unit is not None:
             yield from self._hoisted(node, unit, in_block)
@@ -366,7 +367,7 @@ class Meetings:
         first, last = unit
         if self._conditional(node.first if start is None else start, first):
             raise Refused("an operation of a warp in a part of an expression")
-        before, by = self._made(first, last)
+        before, by = self._replacement(first, last)
         alone = node.kind == "expression" and first == node.first and last + 1 == node.last
         place, end = self.all[node.first].start, self.all[node.last].end
         if not in_block:
@@ -393,52 +394,56 @@ class Meetings:
         return False
 
     def _unit(self, a: int, b: int) -> tuple[int, int] | None:
-        """The first innermost meeting in all_[a:b], as the indices of its tokens."""
+        """The first innermost warp operation in all_[a:b], as the indices of its tokens."""
         for i in range(a, b):
-            found = self._place(i)
-            if found is not None:
-                inside = next((k for k in range(i + 1, found[1]) if self.all[k].text == "("), None)
-                inner = self._unit(inside, found[1]) if inside is not None else None
-                return inner or found
+            outer = self._place(i)
+            if outer is not None:
+                inside = next((k for k in range(i + 1, outer[1]) if self.all[k].text == "("), None)
+                inner = self._unit(inside, outer[1]) if inside is not None else None
+                return inner or outer
         return None
 
     def _place(self, i: int) -> tuple[int, int] | None:
         t = self.all[i]
         if t.kind != "name":
             return None
-        if tile := self._tile_meets(i):
+        if tile := self._tile_operation(i):
             return tile[0], tile[1]
         call = call_at(self.all, i)
         if call is None:
             return None
-        given = {self.said(*a) for a in call.arguments}
-        if BROUGHT.fullmatch(t.text) or t.text in self.facts.meeting or given & self.tiles.keys():
+        given = {self.source(*a) for a in call.arguments}
+        if (
+            WARP_OPERATIONS.fullmatch(t.text)
+            or t.text in self.program.synchronizing_functions
+            or given & self.tiles.keys()
+        ):
             return call.first, call.last
         return None
 
-    def _made(self, first: int, last: int) -> tuple[str, str]:
-        """(statements, the name of the result) that replace a meeting."""
+    def _replacement(self, first: int, last: int) -> tuple[str, str]:
+        """(statements, the name of the result) that replace a warp operation."""
         at = next(i for i in range(first, last) if self._place(i) == (first, last))
-        tile, name = self._tile_meets(at), self.all[at].text
-        if tile is None and not BROUGHT.fullmatch(name):
+        tile, name = self._tile_operation(at), self.all[at].text
+        if tile is None and not WARP_OPERATIONS.fullmatch(name):
             call = call_at(self.all, at)
             assert call is not None
             return self.inliner.code(self.all, call, self.text)
-        arguments = self.said(at + 2, last)
+        arguments = self.source(at + 2, last)
         if tile is not None:
-            brought = tile[2]
-        elif name == "KwTogether":
+            operands = tile[2]
+        elif name == "KwWarpAsm":
             b = self.fresh("B")
-            return f"auto {b} = KwGather({arguments}); KwMeet({b});", ""
+            return f"auto {b} = KwGather({arguments}); KwWarpSync({b});", ""
         else:
-            brought = f"bring_{name[2:]}(KwThread{', ' if arguments else ''}{arguments})"
+            operands = f"operands_{name[2:]}(KwThread{', ' if arguments else ''}{arguments})"
         b = self.fresh("B")
-        return f"auto {b} = kw::loops::{brought}; KwMeet({b});", f"{b}.got()"
+        return f"auto {b} = kw::loops::{operands}; KwWarpSync({b});", f"{b}.result()"
 
 
-def divergent(text: str, all_: list[Token], nodes: list[Node], fresh) -> str:
-    """Replaces conditions and loops that differ between threads and contain meetings: a condition
-    is stored in a variable, a loop becomes one that all threads execute.
+def predicated(text: str, all_: list[Token], nodes: list[Node], fresh) -> str:
+    """Replaces conditions and loops that differ between threads and contain sync points: a
+    condition is stored in a variable, a loop becomes one that all threads execute.
 
     if (x) { ... }
         becomes { const bool KwC1 = bool(x); if (KwC1) { ... } }
@@ -450,16 +455,16 @@ def divergent(text: str, all_: list[Token], nodes: list[Node], fresh) -> str:
         Refused: such a loop has jumps.
     """
 
-    def said(a: int, b: int) -> str:
+    def source(a: int, b: int) -> str:
         return text[all_[a].start : all_[b - 1].end] if a < b else ""
 
     edits: list[Edit] = []
-    taken: list[Node] = []
+    replaced: list[Node] = []
     for node in nodes:
-        if any(n.first <= node.first <= n.last for n in taken):
+        if any(n.first <= node.first <= n.last for n in replaced):
             continue  # in the next pass
-        taken.append(node)
-        head = said(*node.head[0])
+        replaced.append(node)
+        head = source(*node.head[0])
         start, end = all_[node.first].start, all_[node.last].end
         if node.kind == "if":
             if all_[node.first + 1].text == "constexpr":
@@ -477,15 +482,15 @@ def divergent(text: str, all_: list[Token], nodes: list[Node], fresh) -> str:
         body = node.parts[-1] if node.kind != "do" else node.parts[0]
         if _jumps(body, all_):
             raise Refused("a thread leaves a loop around an operation of a warp")
-        c, its = fresh("L"), said(body.first, body.last + 1)
+        c, its = fresh("L"), source(body.first, body.last + 1)
         if node.kind == "do":
-            made = f"{{ bool {c} = true; do {{ if ({c}) {{ {its} {c} = bool({head}); }} }} "
+            loop = f"{{ bool {c} = true; do {{ if ({c}) {{ {its} {c} = bool({head}); }} }} "
         else:
-            init = said(node.parts[0].first, node.parts[0].last + 1) if node.kind == "for" else ""
-            step = said(*node.head[1]) if node.kind == "for" else ""
+            init = source(node.parts[0].first, node.parts[0].last + 1) if node.kind == "for" else ""
+            step = source(*node.head[1]) if node.kind == "for" else ""
             condition = f"if ({c}) {c} = bool({head}); " if head else ""
-            made = f"{{ {init} bool {c} = true; do {{ {condition}if ({c}) {{ {its} {step}; }} }} "
-        edits.append((start, end, f"{made}while (KwAny({c})); }}"))
+            loop = f"{{ {init} bool {c} = true; do {{ {condition}if ({c}) {{ {its} {step}; }} }} "
+        edits.append((start, end, f"{loop}while (KwAny({c})); }}"))
     return applied(text, edits)
 
 

@@ -124,19 +124,19 @@ class Finding:
     same: bool = False
 
 
-def said(raw: Iterable[RawFinding], calls: Sequence[Call]) -> list[Finding]:
+def format_findings(raw: Iterable[RawFinding], calls: Sequence[Call]) -> list[Finding]:
     """Raw findings as text; those of the same kind at the same lines are merged."""
     kept: dict[tuple, Finding] = {}
     for f in raw:
-        made = _said(f, calls[f.launch - 1])
-        if made is not None:
+        finding = _format_finding(f, calls[f.launch - 1])
+        if finding is not None:
             key = (f.kind, place_of(f.a.where), place_of(f.b.where))
             old = kept.get(key)
-            kept[key] = replace(old, count=old.count + made.count) if old else made
+            kept[key] = replace(old, count=old.count + finding.count) if old else finding
     return list(kept.values())
 
 
-def _said(f: RawFinding, call: Call) -> Finding | None:
+def _format_finding(f: RawFinding, call: Call) -> Finding | None:
     a, b = _thread(f.a, call), _thread(f.b, call)
     here, there = place_of(f.a.where), place_of(f.b.where)
     both = f.kind in (
@@ -278,7 +278,7 @@ def place_of(where: int) -> str:
     "cuda_block.cu:36, in reduce.cuh:47"."""
     if not where:
         return ""
-    frames = [f for f in messages.frames_of(where) if not _of_the_emulator(f[1])]
+    frames = [f for f in messages.frames_of(where) if not is_of_the_emulator(f[1])]
     own = [f"{Path(p).name}:{n}" for _, p, n in frames if Path(p).suffix == ".cu"]
     headers = [f"{Path(p).name}:{n}" for _, p, n in frames if Path(p).suffix != ".cu"]
     if not frames:
@@ -288,7 +288,7 @@ def place_of(where: int) -> str:
     return text + (f", in {headers[0]}" if own and headers else "")
 
 
-def _of_the_emulator(path: str) -> bool:
+def is_of_the_emulator(path: str) -> bool:
     """Also true for another checkout, whose libraries are in the same cache."""
     return "/kernelwright/emulator/" in path
 
@@ -394,13 +394,13 @@ def _unordered(f: RawFinding, call: Call) -> str:
 def _missing(f: RawFinding, call: Call) -> str:
     """Which side of a race between blocks does not do its part."""
     first, second = _thread(f.b, call), _thread(f.a, call)
-    said = {
+    explanations = {
         RELEASES: f"{first} has no fence after its access that an atomic or volatile write follows",
         READS: f"{second} has not read, by an atomic or volatile read, what {first} released",
         ACQUIRES: f"{second} has read what {first} released, but has no fence after that",
         NO_LATER: f"{second} has read what {first} released, but its fence is before that",
     }
-    return f": {said[f.missing]}" if f.missing in said else ""
+    return f": {explanations[f.missing]}" if f.missing in explanations else ""
 
 
 def _outside(f: RawFinding, call: Call) -> str:
@@ -426,12 +426,12 @@ def _outside(f: RawFinding, call: Call) -> str:
     return f"at {f.address:#x}, which belongs to no argument of {call.kernel}"
 
 
-def complaint(message: str, found: Sequence[Finding]) -> list[Finding]:
+def error_finding(message: str, findings: Sequence[Finding]) -> list[Finding]:
     """The error that ended a launch, unless the findings include it already."""
     if "stopped before it writes" in message:
         return []
     if "touches the address" in message or "touches a misaligned" in message:
-        return [] if any(f.check == "bounds" for f in found) else [Finding("bounds", message)]
+        return [] if any(f.check == "bounds" for f in findings) else [Finding("bounds", message)]
     ways = re.findall(r"[\w.]+\.cuh?:\d+(?:, called from [\w.]+\.cuh?:\d+)*", message)
     lines = tuple(dict.fromkeys(_own(way.split(", called from ")) for way in ways))
     return [Finding(_check_of(message), message, lines)]
