@@ -3,13 +3,12 @@
     python -m tools.carry COMMIT
     python -m tools.carry HEAD~3 gelu.cuda_vec16
 
-Adding a function to a header changes the source hash of every rung that includes it, so all of them
-lose their proof. This tool plans and compiles both commits' versions of a rung for an H200, on
-every case with every config. If the launches and the code are identical, the records and counters
-of the old version are kept under the new hash; their field `carried` has the old one. The PTX is
-compared first; if it differs, for example in register numbers, the machine code that ptxas
-generates from it is compared. A rung without kernels of its own, such as PyTorch's, is identical if
-the definitions that it uses are, whichever files they are in.
+Source hashes cover definitions and headers as a whole, for example with a function that the rung's
+kernels do not call. This tool plans and compiles both commits' versions of a rung for an H200, on
+every case with every config. If the launches and the machine code are identical, the records and
+counters of the old version, which only a GPU can make again, are kept under the new hash; their
+field `carried` has the old one. A rung without kernels of its own, such as PyTorch's, is identical
+if the definitions that it uses are, whichever files they are in.
 """
 
 from __future__ import annotations
@@ -32,15 +31,12 @@ import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImpor
 from kernelwright.contract import H200, CudaKernel, Ladder, NumbaKernel, Rung, TritonKernel
 from kernelwright.dispatch import ladders, proof, source_hash
 from kernelwright.dispatch.selection import shipped_tables
-from kernelwright.support import includes
 from kernelwright.toolchain import binary
-from kernelwright.workbench.binary_info import dissect
-from kernelwright.workbench.binary_info.dissect import Dissection
 from kernelwright.workbench.compare import git_version
 from kernelwright.workbench.records import records
 from kernelwright.workbench.records.merge import Merged, merge
 from kernelwright.workbench.records.records import Record
-from tools import counters, renames
+from tools import counters
 
 MACHINE = "nvidia-h200"
 
@@ -54,11 +50,7 @@ class Version:
     rung: Rung
 
     def module(self, name: str) -> ModuleType:
-        """A module by its present name."""
-        package = importlib.import_module(self.package)
-        if (Path(package.__path__[0]) / f"{name.replace('.', '/')}.py").is_file():
-            return importlib.import_module(f"{self.package}.{name}")
-        return importlib.import_module(f"{self.package}.{renames.MODULES.get(name, name)}")
+        return importlib.import_module(f"{self.package}.{name}")
 
 
 def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
@@ -69,7 +61,7 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
         names: these rungs only, "softmax.cuda_warp"; none: all that are not proven here.
     """
     wanted, found = set(names), list[Record]()
-    counted, dissected = list[Counted](), list[Dissection]()
+    counted = list[Counted]()
     tuned: list[tuple[Path, Version]] = []
     other = git_version.package(sha)
     for package in ("kernelwright", other):
@@ -81,9 +73,8 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
         old = _missing_here(mine, _records(theirs))
         shipped = theirs.module("workbench.records.records").ROOT
         counts = _uncounted_here(mine, counters.load(MACHINE, shipped))
-        costs = _undissected_here(mine)
         tables = _tables(mine, theirs)
-        if not (old or counts or costs or tables):
+        if not (old or counts or tables):
             continue
         why = differs(mine, theirs)
         many = f"{len(old)} records, {len(counts)} counters"
@@ -91,15 +82,12 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
         if not why:
             found += old
             counted += counts
-            dissected += costs
             tuned += ((path, mine) for path in tables)
     # all at the end: a run that is killed leaves everything as it was
     for path, mine in tuned:
         _retable(path, mine)
     if counted:
         counters.save(counted, MACHINE)
-    if dissected:
-        dissect.save(dissected)
     if not found:
         return None
     known = theirs.module("workbench.records.records")
@@ -112,16 +100,12 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
 
 def _both(package: str) -> Iterator[tuple[Version, Version]]:
     """Rungs that both have."""
-    known = importlib.import_module(f"{package}.dispatch").ladders()
-    others = {renames.present(x.name): x for x in known}
+    theirs = importlib.import_module(f"{package}.dispatch").ladders()
+    others = {(x.name, r.name): Version(package, x, r) for x in theirs for r in x.rungs}
     for lad in ladders():
-        other = others.get(lad.name)
-        if other is None:
-            continue
-        old = {renames.present(f"{other.name}.{r.name}").rpartition(".")[2]: r for r in other.rungs}
         for rung in lad.rungs:
-            if rung.name in old:
-                yield Version("kernelwright", lad, rung), Version(package, other, old[rung.name])
+            if (lad.name, rung.name) in others:
+                yield Version("kernelwright", lad, rung), others[lad.name, rung.name]
 
 
 def _missing_here(mine: Version, old: list[Record]) -> list[Record]:
@@ -147,24 +131,10 @@ def _uncounted_here(mine: Version, old: Iterable[Any]) -> list[Counted]:
     ]
 
 
-def _undissected_here(mine: Version) -> list[Dissection]:
-    """What the emulator found of the rung as it was: the same sources cost the same."""
-    present = source_hash(mine.ladder, mine.rung)
-    name = mine.ladder.name, mine.rung.name
-    known = [d for d in dissect.load() if (d.operator, d.rung) == name]
-    return [replace(d, hash=present) for d in known if d.hash != present]
-
-
 def _records(of: Version) -> list[Record]:
     """What a commit ships of a rung: `ledger --check` sees that all is of its sources there."""
     shipped = of.module("workbench.records.records").load(None, of.ladder.name)
-    return [_renamed(asdict(r)) for r in shipped if r.rung == of.rung.name]
-
-
-def _renamed(record: dict[str, Any]) -> Record:
-    operator, rung = record["operator"], record["rung"]
-    now = renames.present(f"{operator}.{rung}").rpartition(".")[2]
-    return Record(**{**record, "operator": renames.present(operator), "rung": now})
+    return [Record(**asdict(r)) for r in shipped if r.rung == of.rung.name]
 
 
 def _tables(mine: Version, theirs: Version) -> list[Path]:
@@ -206,9 +176,7 @@ def differs(mine: Version, theirs: Version, cases: Iterable[str] | None = None) 
                 return f"other launches on {case}"
             for (key, a), (_, b) in zip(steps, their_steps, strict=True):
                 if key not in known:
-                    # one kernel of the rung shows that both versions call the compiler alike
-                    alike = known and _text(mine, a) == _text(theirs, b)
-                    known[key] = bool(alike) or _same_code(mine, a, theirs, b)
+                    known[key] = _machine_code(mine, a) == _machine_code(theirs, b)
                 if not known[key]:
                     return f"other machine code on {case}: {key[:100]}"
     return "" if known else "no case launches it"
@@ -219,19 +187,12 @@ def _definitions(of: Version) -> list[tuple[str, str]]:
     packages = proof._packages(of.package, of.ladder.package)
     reached = packages.reached([proof._entry(of.ladder, of.rung)])
     found = ((name, code) for (_, name), code in reached.items() if not code.startswith("Import"))
-    return sorted((name, _as_before(code).replace(of.package, "_")) for name, code in found)
-
-
-def _as_before(code: str) -> str:
-    """Code, an `ast.dump`, with the modules that it uses under their former names."""
-    for name, was in renames.IN_CODE.items():
-        code = code.replace(f"id='{name}'", f"id='{was}'")
-    return code
+    return sorted((name, code.replace(of.package, "_")) for name, code in found)
 
 
 def _planned(of: Version, case_id: str, config: Any) -> tuple[str, list[tuple[str, Any]]]:
     """What a case launches, as text without paths; and of each launch what it compiles, as text,
-    and what `_compiled` takes."""
+    and what `_machine_code` takes."""
     operator = of.ladder.operator
     inspection = of.module("workbench.binary_info.inspection")
     specs = inspection.specs_of(of.ladder, operator.case(case_id))
@@ -264,9 +225,7 @@ def _tensors(specs: dict[str, Any]) -> Iterator[Any]:
 
 def _name(kernel: Any) -> str:
     if type(kernel).__name__ == CudaKernel.__name__:
-        name, _, parameters = kernel.name.partition("<")
-        source = renames.present(kernel.source.name)
-        return f"cuda {source} {renames.present(name)}<{parameters} {kernel.cluster}"
+        return f"cuda {kernel.source.name} {kernel.name} {kernel.cluster}"
     if type(kernel).__name__ == NumbaKernel.__name__:
         return f"numba {kernel.fn.__name__}"
     assert type(kernel).__name__ == TritonKernel.__name__, kernel
@@ -276,44 +235,15 @@ def _name(kernel: Any) -> str:
     return f"triton {kernel.fn.__name__} {options}"
 
 
-#: What a path, a process or a line of the source leaves in PTX, and no machine code.
-TRACES = re.compile(r"\s*(\.file|\.loc)\b|\s*\.global \.align 1 \.b8 \$str|\$L__tmp\d+:|\s*$")
+#: What a process leaves in the names of variables.
+SERIAL = re.compile(r"_ZN\d+(_INTERNAL_\w+?_cu_)[0-9a-f]{8}_\d+")
 
 
-def _text(of: Version, launch: tuple[Any, Any]) -> Any:
-    """What a compiler reads for a launch, besides what `_planned` returns."""
-    kernel = launch[0].kernel
-    if type(kernel).__name__ == TritonKernel.__name__:
-        return kernel.fn.cache_key  # of the function's text, and of those that it calls
-    if type(kernel).__name__ == NumbaKernel.__name__:
-        return object()  # equal to no other: it reads the values of names outside the function
-    shared = Path(str(importlib.import_module(of.package).__file__)).parent / "include"
-    files = includes.files(kernel.source, shared)
-    flags = of.module("toolchain.nvrtc").FLAGS
-    return flags, [(p.name, p.read_text(encoding="utf-8")) for p in files]
-
-
-def _same_code(mine: Version, a: tuple[Any, Any], theirs: Version, b: tuple[Any, Any]) -> bool:
-    """Whether both versions of a launch compile to the same PTX or machine code."""
-    ours, others = _compiled(mine, a), _compiled(theirs, b)
-    return _ptx(ours) == _ptx(others) or _sass(ours) == _sass(others)
-
-
-def _compiled(of: Version, launch: tuple[Any, Any]) -> Any:
-    return of.module("toolchain.build").compile(*launch, H200.arch)
-
-
-def _sass(compiled: Any) -> tuple[str, Any]:
+def _machine_code(of: Version, launch: tuple[Any, Any]) -> tuple[str, Any]:
     """Machine code without the kernel's name: Numba's has its module and a serial number."""
-    return binary.sass(compiled).replace(compiled.name, "kernel"), binary.resources(compiled)
-
-
-def _ptx(compiled: Any) -> str:
-    """PTX without debug sections, comments, TRACES, and numbers in names that only a file knows."""
-    code = re.split(r"^\s*\.section\s+\.debug", compiled.ptx, maxsplit=1, flags=re.M)[0]
-    code = re.sub(r"_ZN\d+(_INTERNAL_\w+?_cu_)[0-9a-f]{8}_\d+", r"\1", code)
-    lines = re.sub(r"//[^\n]*", "", code).splitlines()
-    return "\n".join(line for line in lines if not TRACES.match(line))
+    compiled = of.module("toolchain.build").compile(*launch, H200.arch)
+    code = binary.sass(compiled).replace(compiled.name, "kernel")
+    return SERIAL.sub(r"\1", code), binary.resources(compiled)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -48,35 +48,15 @@ def test_other_text_and_the_same_kernels(header):
 
 
 def test_what_a_process_leaves_in_a_name_is_no_difference(monkeypatch):
-    mine, theirs = versions()
     name = "_ZN{}_INTERNAL_00000000_13_cuda_block_cu_{}2kw7kWeightE"
-    ptx = {
-        "kernelwright": name.format(49, "a010b7ae_4225"),
-        NAME: name.format(50, "3b275d61_14225"),
-    }
-
-    def compiled(package):
-        return lambda *_: SimpleNamespace(ptx=f".global .u32 {ptx[package]} = 1; // a comment")
-
-    for package in ptx:
-        build = importlib.import_module(f"{package}.toolchain.build")
-        monkeypatch.setattr(build, "compile", compiled(package))
-
-    def ptx_of(version):
-        return carry._ptx(carry._compiled(version, (None, None)))
-
-    assert ptx_of(mine) == ptx_of(theirs)
-    line = ptx[NAME]
-    ptx[NAME] = f"{line} = 1; \n$L__tmp7:\n//"  # where a line of the source begins
-    assert ptx_of(mine) == ptx_of(theirs)
-    ptx[NAME] = line.replace("7kWeight", "5kBias")
-    assert ptx_of(mine) != ptx_of(theirs)
-
-
-def test_other_ptx_of_the_same_machine_code(monkeypatch):
-    texts = iter(range(100))
-    monkeypatch.setattr(carry, "_ptx", lambda _: f"text {next(texts)}")
-    assert carry.differs(*versions(), cases=[CASE]) == ""
+    codes = iter([name.format(49, "a010b7ae_4225"), name.format(50, "3b275d61_14225")])
+    build = importlib.import_module(f"{NAME}.toolchain.build")
+    monkeypatch.setattr(build, "compile", lambda *_: SimpleNamespace(name="fwd_block"))
+    monkeypatch.setattr(carry.binary, "sass", lambda _: f"fwd_block reads {next(codes)}")
+    monkeypatch.setattr(carry.binary, "resources", lambda _: None)
+    _, theirs = versions()
+    one, other = (carry._machine_code(theirs, (None, None)) for _ in range(2))
+    assert one == other and "7kWeight" in one[0] and "fwd" not in one[0]
 
 
 def test_other_kernels(header):
