@@ -145,33 +145,9 @@ std::string name_of(const Thread &t) {
 }
 
 const char *const kNames[] = {
-    "nothing",
-    "__syncthreads",
-    "__syncthreads_count",
-    "__syncthreads_and",
-    "__syncthreads_or",
-    "the cluster's barrier",
-    "mbarrier.try_wait",
-    "__syncwarp",
-    "a shuffle",
-    "__ballot_sync",
-    "__any_sync",
-    "__all_sync",
-    "__uni_sync",
-    "__match_any_sync",
-    "__match_all_sync",
-    "__reduce_add_sync",
-    "__reduce_min_sync",
-    "__reduce_min_sync",
-    "__reduce_max_sync",
-    "__reduce_max_sync",
-    "__reduce_and_sync",
-    "__reduce_or_sync",
-    "__reduce_xor_sync",
-    "__activemask",
-    "a warp's instruction",
-    "bar.sync",
-    "wgmma.wait_group",
+#define KW_ROW(what, name) name,
+    KW_WAITS(KW_ROW)
+#undef KW_ROW
 };
 
 std::string range(unsigned first, unsigned last) {

@@ -64,19 +64,6 @@ KW_BUILT_IN T __shfl_xor_sync(unsigned mask, T value, int other, int width = 32)
   return kw::emulator::shuffle(mask, value, from <= (lane | (width - 1u)) ? from : lane);
 }
 
-KW_BUILT_IN unsigned __ballot_sync(unsigned mask, int predicate) {
-  return unsigned(kw::emulator::together(kw::emulator::kBallot, mask, predicate != 0));
-}
-KW_BUILT_IN int __any_sync(unsigned mask, int predicate) {
-  return int(kw::emulator::together(kw::emulator::kAny, mask, predicate != 0));
-}
-KW_BUILT_IN int __all_sync(unsigned mask, int predicate) {
-  return int(kw::emulator::together(kw::emulator::kAll, mask, predicate != 0));
-}
-KW_BUILT_IN int __uni_sync(unsigned mask, int predicate) {
-  return int(kw::emulator::together(kw::emulator::kUni, mask, predicate != 0));
-}
-
 template <typename T> KW_BUILT_IN unsigned __match_any_sync(unsigned mask, T value) {
   const auto bits = kw::emulator::bits_as<std::uint64_t>(value);
   return unsigned(kw::emulator::together(kw::emulator::kMatchAny, mask, bits));
@@ -88,17 +75,10 @@ template <typename T> KW_BUILT_IN unsigned __match_all_sync(unsigned mask, T val
   return lanes;
 }
 
-#define KW_REDUCE(name, T, what)                                                 \
-  KW_BUILT_IN T __reduce_##name##_sync(unsigned mask, T value) {                 \
+// __ballot_sync, __any_sync, __reduce_add_sync, ...
+#define KW_ROW(name, T, Operand, what)                                           \
+  KW_BUILT_IN T __##name(unsigned mask, Operand value) {                         \
     return T(kw::emulator::together(kw::emulator::what, mask, unsigned(value))); \
   }
-KW_REDUCE(add, unsigned, kReduceAdd)
-KW_REDUCE(add, int, kReduceAdd)
-KW_REDUCE(min, unsigned, kReduceMin)
-KW_REDUCE(min, int, kReduceMinSigned)
-KW_REDUCE(max, unsigned, kReduceMax)
-KW_REDUCE(max, int, kReduceMaxSigned)
-KW_REDUCE(and, unsigned, kReduceAnd)
-KW_REDUCE(or, unsigned, kReduceOr)
-KW_REDUCE(xor, unsigned, kReduceXor)
-#undef KW_REDUCE
+KW_WORD_OPERATIONS(KW_ROW)
+#undef KW_ROW
