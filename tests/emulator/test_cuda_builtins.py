@@ -59,7 +59,7 @@ def test_operations_of_a_warp_run_in_loops():
     text = (HERE / "warp_operations.h").read_text()
     operations = re.findall(r"ROW\((\w+_sync),", text)
     loops = pattern(row for row in rows("warp") if row.loops)
-    assert len(set(operations)) == 10
+    assert len(set(operations)) == 14
     assert all(loops.fullmatch(f"__{name}") for name in operations)
 
 

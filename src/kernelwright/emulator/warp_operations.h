@@ -51,6 +51,14 @@
   ROW(reduce_or_sync, unsigned, unsigned, kReduceOr)   \
   ROW(reduce_xor_sync, unsigned, unsigned, kReduceXor)
 
+// Shuffles: the name of the function after its underscores, the type of what says which lane to
+// read, the function below that computes it.
+#define KW_SHUFFLES(ROW)                    \
+  ROW(shfl_sync, int, lane_in_segment)      \
+  ROW(shfl_up_sync, unsigned, lane_below)   \
+  ROW(shfl_down_sync, unsigned, lane_above) \
+  ROW(shfl_xor_sync, int, lane_across)
+
 namespace kw::emulator {
 
 // Warp operations are executed by lanes that wait in the same one with the same mask.
@@ -59,6 +67,25 @@ enum Wait : unsigned {
   KW_WAITS(KW_ROW)
 #undef KW_ROW
 };
+
+// The lane that `lane` reads, within its segment of `width` lanes; past the segment's end, itself.
+__attribute__((always_inline)) inline unsigned lane_in_segment(unsigned lane, int source,
+                                                               unsigned width) {
+  return ((lane & ~(width - 1)) | (unsigned(source) & (width - 1))) & 31;
+}
+__attribute__((always_inline)) inline unsigned lane_below(unsigned lane, unsigned delta,
+                                                          unsigned width) {
+  return (lane & (width - 1)) >= delta ? lane - delta : lane;
+}
+__attribute__((always_inline)) inline unsigned lane_above(unsigned lane, unsigned delta,
+                                                          unsigned width) {
+  return (lane & (width - 1)) + delta < width ? lane + delta : lane;
+}
+__attribute__((always_inline)) inline unsigned lane_across(unsigned lane, int other,
+                                                           unsigned width) {
+  const unsigned from = (lane ^ unsigned(other)) & 31;
+  return from <= (lane | (width - 1)) ? from : lane;
+}
 
 // The results of an operation for the lanes that take part: in(lane) is what a lane provides, and
 // out(lane, result) takes its result. Shuffles and instructions of a whole warp are not among them.

@@ -60,30 +60,14 @@ template <typename T> struct Shuffle {
     });
   }
 };
-template <typename T>
-KW_BUILT_IN Shuffle<T> operands_shfl_sync(size_t t, unsigned mask, T value, int source,
-                                          int width = 32) {
-  const unsigned segment = t % 32 & ~(width - 1u);
-  return {value, mask, (segment | (source & (width - 1u))) & 31};
-}
-template <typename T>
-KW_BUILT_IN Shuffle<T> operands_shfl_up_sync(size_t t, unsigned mask, T value, unsigned delta,
-                                             int width = 32) {
-  const unsigned lane = t % 32, inside = lane & (width - 1u);
-  return {value, mask, inside >= delta ? lane - delta : lane};
-}
-template <typename T>
-KW_BUILT_IN Shuffle<T> operands_shfl_down_sync(size_t t, unsigned mask, T value, unsigned delta,
-                                               int width = 32) {
-  const unsigned lane = t % 32, inside = lane & (width - 1u);
-  return {value, mask, inside + delta < unsigned(width) ? lane + delta : lane};
-}
-template <typename T>
-KW_BUILT_IN Shuffle<T> operands_shfl_xor_sync(size_t t, unsigned mask, T value, int other,
-                                              int width = 32) {
-  const unsigned lane = t % 32, from = (lane ^ other) & 31;
-  return {value, mask, from <= (lane | (width - 1u)) ? from : lane};
-}
+#define KW_ROW(name, Operand, lane_of)                                                      \
+  template <typename T>                                                                     \
+  KW_BUILT_IN Shuffle<T> operands_##name(size_t t, unsigned mask, T value, Operand operand, \
+                                         int width = 32) {                                  \
+    return {value, mask, kw::emulator::lane_of(t % 32, operand, width)};                    \
+  }
+KW_SHUFFLES(KW_ROW)
+#undef KW_ROW
 
 // An operation with one operand and one result of a word for each lane.
 template <kw::emulator::Wait WHAT, typename T> struct WordOperation {
@@ -190,9 +174,9 @@ struct All {
 template <typename F> struct Where {
   F holds;
   __forceinline__ unsigned of(size_t first, unsigned lanes) const {
-    unsigned found = 0;
-    for (unsigned i = 0; i < lanes; ++i) found |= unsigned(holds(first + i)) << i;
-    return found;
+    unsigned bits = 0;
+    for (unsigned i = 0; i < lanes; ++i) bits |= unsigned(holds(first + i)) << i;
+    return bits;
   }
 };
 template <typename F> Where(F) -> Where<F>;
