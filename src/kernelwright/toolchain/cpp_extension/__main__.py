@@ -2,7 +2,7 @@
 
 import os
 
-from kernelwright.toolchain import host
+from kernelwright.toolchain import cpp_extension
 
 os.nice(10)
-host.build()
+cpp_extension.build()

@@ -1,8 +1,9 @@
-"""Calls in C++ (toolchain/host) compared with the same calls in Python: the driver gets the same
-calls, and results and gradients have the same attributes."""
+"""Calls in C++ (toolchain/cpp_extension) compared with the same calls in Python: the driver gets
+the same calls, and results and gradients have the same attributes."""
 
 import ctypes
 import random
+import sys
 import threading
 from functools import partial
 
@@ -11,8 +12,8 @@ import torch
 from torch._dynamo import compiled_autograd
 
 import kernelwright as kw
-from kernelwright.dispatch import binding, native_calls
-from kernelwright.toolchain import c_extensions, driver, host, modes
+from kernelwright.dispatch import binding, native_calls, selection
+from kernelwright.toolchain import c_extensions, cpp_extension, driver, modes
 from support.cpp_calls import in_cpp, labelled, recording, told
 from support.hosted import hosted
 from support.publics import randn
@@ -20,7 +21,7 @@ from support.publics import randn
 pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(
-        modes.has_gpu() or c_extensions.compiler() is None or host.compiler() is None,
+        modes.has_gpu() or c_extensions.compiler() is None or cpp_extension.compiler() is None,
         reason="a stand-in for a GPU, built with a C compiler",
     ),
 ]
@@ -142,6 +143,76 @@ def test_random_calls_ask_for_the_same(name, outside, taken):
             assert observed(call, tensors, gradient, taken) == expected, (turn, x.shape)
         launched += len(expected[0])
     assert launched >= 8
+
+
+def attention(rng):
+    heads, length, width = rng.choice((2, 4)), rng.choice((128, 192, 256)), rng.choice((64, 128))
+    shapes = [(2, n, length, width) for n in (heads, rng.choice((heads, 2)), 0)]
+    shapes[2] = shapes[1]
+    how = {"is_causal": rng.random() < 0.5, "enable_gqa": True}
+    return partial(kw.scaled_dot_product_attention, **how), shapes
+
+
+def product(rng):
+    rows, k, columns = (rng.choice((8, 64, 200, 512)) for _ in range(3))
+    return (lambda x, w: kw.matmul(x, w.t())), [(rows, k), (columns, k)]
+
+
+def biased(rng):
+    rows, k, columns = (rng.choice((8, 64, 200, 512)) for _ in range(3))
+    call = partial(kw.linear, activation=rng.choice((None, "gelu", "relu")))
+    return call, [(rows, k), (columns, k), (columns,)]
+
+
+HOPPER = {
+    "matmul": "cuda_wgmma_multicast",
+    "linear": "cuda_wgmma_multicast",
+    "scaled_dot_product_attention": "cuda_wgmma_persistent",
+    "scaled_dot_product_attention.backward": "cuda_wgmma",
+}
+
+
+@pytest.fixture
+def hopper(outside, monkeypatch):
+    """Products and attention are dispatched to rungs with tensor maps. (`kw.use` would have its
+    calls enter C++ later.)"""
+
+    def chosen(ladder, specs, device, rung):
+        return selection.select(ladder, specs, device, rung or HOPPER.get(ladder.name))
+
+    for module in ("launcher", "dynamic_shapes"):
+        monkeypatch.setattr(sys.modules[f"kernelwright.dispatch.{module}"], "select", chosen)
+    caches = [binding._caches[name] for name in HOPPER]
+    for cache in caches:
+        cache.forget()
+    yield
+    for cache in caches:
+        cache.forget()
+
+
+@pytest.mark.parametrize("make", [attention, product, biased])
+def test_tensor_maps_are_encoded_as_in_python(make, hopper, outside, taken):
+    rng = random.Random(make.__name__)
+    encoded = ctypes.c_int.in_dll(driver.library(), "maps_encoded")
+    for _ in range(8):
+        call, shapes = make(rng)
+        tensors = [torch.randn(s, dtype=torch.bfloat16).requires_grad_() for s in shapes]
+        with outside():
+            observed(call, tensors, torch.ones_like, taken)
+            expected = observed(call, tensors, torch.ones_like, taken)
+        for _ in range(2):  # bound first, and then found
+            encoded.value = 0
+            assert observed(call, tensors, torch.ones_like, taken) == expected, shapes
+        assert encoded.value  # Python keeps the maps of the addresses that it knows
+
+
+def test_the_drivers_error_for_a_map_names_the_tensor(hopper):
+    a, b = (torch.randn(64, 64, dtype=torch.bfloat16) for _ in range(2))
+    kw.matmul(a, b)
+    driver.library().fail_next(1)
+    with pytest.raises(RuntimeError, match=r"encoding a tensor map of a at 0x[0-9a-f]+: CUDA_"):
+        kw.matmul(a, b)
+    kw.matmul(a, b)
 
 
 def nodes_of(x):
@@ -348,7 +419,9 @@ def test_several_threads_at_once(outside):
 
 def test_the_oldest_call_is_forgotten_first_and_all_when_tables_change(outside):
     found = []
-    caller = host.loaded.Caller("t", lambda x, rung: found.append(len(x)) or (lambda x: x), None)
+    caller = cpp_extension.loaded.Caller(
+        "t", lambda x, rung: found.append(len(x)) or (lambda x: x), None
+    )
     base = torch.zeros(4100)
     for n in range(1, 4100):
         caller(base[:n], None)
@@ -361,8 +434,55 @@ def test_the_oldest_call_is_forgotten_first_and_all_when_tables_change(outside):
     assert found[-1] == 4099
 
 
+def test_calls_that_a_plan_must_tell_apart(outside):
+    asked, x = [], torch.randn(4, 8)
+
+    def bound(*call):
+        asked.append(call)
+        return lambda *given: (len(asked), given)
+
+    caller = cpp_extension.loaded.Caller("t?v-", bound, lambda *call: "in Python")
+    calls = [
+        (x, None, 1, 0.5, None),
+        (x.to(torch.bfloat16), None, 1, 0.5, None),
+        (x.to(torch.int32), None, 1, 0.5, None),
+        (x[:2], None, 1, 0.5, None),
+        (x.mT, None, 1, 0.5, None),
+        (x.view(32), None, 1, 0.5, None),
+        (torch.empty(33)[1:].view(4, 8), None, 1, 0.5, None),  # another alignment
+        (x, x, 1, 0.5, None),
+        (x, x[:0], 1, 0.5, None),
+        (x, None, 2, 0.5, None),
+        (x, None, "1", 0.5, None),
+        (x, None, (1, 2), 0.5, None),
+        (x, None, 1, 0.5, "cuda_warp"),
+        (torch.tensor(1.0), None, 1, 0.5, None),
+    ]
+    for place, call in enumerate(calls, 1):
+        assert caller(*call) == (place, call[:-1])
+    alike = (x.clone(), None, 1, 0.25, None), (x, None, 1, 2.0, None)
+    for call in (*calls, *alike):
+        caller(*call)
+    assert asked == calls
+    assert caller(x.to("meta"), None, 1, 0.5, None) == "in Python"
+    with pytest.raises(TypeError, match="4 arguments and a rung are needed, 2 given"):
+        caller(x, None)
+
+
+def test_nothing_is_kept_of_a_call_that_cannot_be_bound(outside):
+    def bound(*call):
+        raise ValueError("x: no rung")
+
+    caller, x = cpp_extension.loaded.Caller("t", bound, None), torch.randn(3)
+    before = sys.getrefcount(x)
+    for _ in range(100):
+        with pytest.raises(ValueError, match="x: no rung"):
+            caller(x, None)
+    assert sys.getrefcount(x) == before
+
+
 def test_equal_values_of_other_types_have_other_keys(outside):
-    caller = host.loaded.Caller("vvv", lambda *given: lambda *_: given[:3], None)
+    caller = cpp_extension.loaded.Caller("vvv", lambda *given: lambda *_: given[:3], None)
     for given in ((1, None, "a"), (True, None, "a"), ("1", "", None), ([1, 2], 1, "a"),
                   ([1], 2, "a"), ((1, 2), 1, "b"), (1.0, None, "a")):  # fmt: skip
         assert caller(*given, None) == given

@@ -2,8 +2,8 @@
 
 It is compiled against PyTorch's headers without CUDA's, which takes 10 to 20 seconds. A process
 that launches its first kernel therefore starts another process that compiles the extension, and
-uses Python and C (tensors.py, launcher.c) until it is ready. Later processes load it from the
-cache. If it cannot be built, `status` says why, and calls stay in Python and C.
+uses Python until it is ready. Later processes load it from the cache. If it cannot be built,
+`status` says why, and calls stay in Python.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kernelwright.support.errors import CompileError, ToolchainError
 
 FOLDER = Path(__file__).parent
 FLAGS = ("-O2", "-fPIC", "-shared", "-std=c++20", "-w")
-_NAME, _REFUSED = "kernelwright_host", "refused.txt"
+_NAME, _REFUSED = "kernelwright_calls", "refused.txt"
 
 #: The extension module, once it can be used.
 loaded: ModuleType | None = None
@@ -51,7 +51,7 @@ def when_loaded(user: Callable[[ModuleType], None]) -> None:
 def start() -> None:
     """Load the module without waiting for it: from the cache, or once another process has built
     it."""
-    threading.Thread(target=_load_or_say, name="kernelwright-host", daemon=True).start()
+    threading.Thread(target=_load_or_say, name="kernelwright-calls", daemon=True).start()
 
 
 def load() -> None:
@@ -76,10 +76,12 @@ def build() -> Path:
         out = work / _file()
         done = subprocess.run([*command, "-o", str(out)], capture_output=True, text=True)
         if done.returncode:  # cached, so that other processes do not retry
-            return {_REFUSED: f"{command[0]} refused host/module.cpp:\n{done.stderr}".encode()}
+            return {
+                _REFUSED: f"{command[0]} refused cpp_extension/module.cpp:\n{done.stderr}".encode()
+            }
         return {_file(): out.read_bytes()}
 
-    return _checked(cache.get_or_build("host", entry, "building host/module.cpp", made))
+    return _checked(cache.get_or_build("calls", entry, "building cpp_extension/module.cpp", made))
 
 
 def status() -> str:
@@ -87,14 +89,14 @@ def status() -> str:
     if loaded is not None:
         return "C++"
     if _problem is not None:
-        return f"Python and C: {_problem}"
+        return f"Python: {_problem}"
     try:
-        found = cache.find("host", _recipe()[0])
+        found = cache.find("calls", _recipe()[0])
         if found is not None:
             _checked(found)
-        return "Python and C, until C++ is built" if found is None else "C++"
+        return "Python, until C++ is built" if found is None else "C++"
     except (ToolchainError, CompileError) as e:
-        return f"Python and C: {e}"
+        return f"Python: {e}"
 
 
 def compiler() -> list[str] | None:
@@ -108,7 +110,7 @@ def compiler() -> list[str] | None:
 def _load_or_say() -> None:
     global _problem
     try:
-        found = cache.find("host", _recipe()[0])
+        found = cache.find("calls", _recipe()[0])
         if found is None:
             _build_elsewhere()
         load()

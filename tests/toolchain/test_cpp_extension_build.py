@@ -1,4 +1,4 @@
-"""Building the C++ of toolchain/host, with scripts that stand in for compilers."""
+"""Building the C++ of toolchain/cpp_extension, with scripts that stand in for compilers."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ import time
 import pytest
 
 from kernelwright.support.errors import CompileError
-from kernelwright.toolchain import host
+from kernelwright.toolchain import cpp_extension
 from support.planning import own_cache  # noqa: F401
 
 COMPILER = """#!/bin/sh
@@ -39,7 +39,7 @@ WRITES = 'for last; do :; done; echo made > "$last"'
 
 def test_it_is_built_once(compiler):
     asked = compiler(WRITES)
-    assert host.build().read_text() == "made\n" and host.build().exists()
+    assert cpp_extension.build().read_text() == "made\n" and cpp_extension.build().exists()
     assert asked() == 1
 
 
@@ -47,33 +47,35 @@ def test_a_failed_build_is_remembered_and_reported(compiler):
     asked = compiler("echo it is too old >&2; exit 1")
     for _ in range(2):
         with pytest.raises(CompileError, match="it is too old"):
-            host.build()
+            cpp_extension.build()
     assert asked() == 1
-    assert host.status().startswith("Python and C: ") and "it is too old" in host.status()
+    assert (
+        cpp_extension.status().startswith("Python: ") and "it is too old" in cpp_extension.status()
+    )
 
 
 def test_without_a_compiler_calls_stay_in_python(monkeypatch, tmp_path, cached):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(host, "_problem", None)
-    host._load_or_say()
-    assert host.loaded is None
-    assert host.status() == ("Python and C: no C++ compiler: install g++ or clang++, or set CXX")
+    monkeypatch.setattr(cpp_extension, "_problem", None)
+    cpp_extension._load_or_say()
+    assert cpp_extension.loaded is None
+    assert cpp_extension.status() == ("Python: no C++ compiler: install g++ or clang++, or set CXX")
 
 
 def test_a_file_that_is_not_a_module_is_reported(compiler, monkeypatch):
     compiler(WRITES)
-    monkeypatch.setattr(host, "_problem", None)
-    monkeypatch.setattr(host, "_build_elsewhere", lambda: None)
-    host._load_or_say()
-    assert host.loaded is None and "kernelwright_host" in host.status()
+    monkeypatch.setattr(cpp_extension, "_problem", None)
+    monkeypatch.setattr(cpp_extension, "_build_elsewhere", lambda: None)
+    cpp_extension._load_or_say()
+    assert cpp_extension.loaded is None and "kernelwright_calls" in cpp_extension.status()
 
 
 @pytest.mark.long
 def test_a_build_that_is_killed_is_built_again(compiler, tmp_path):
     asked = compiler("exec sleep 60")
     builder = subprocess.Popen(
-        [sys.executable, "-m", "kernelwright.toolchain.host"], start_new_session=True
+        [sys.executable, "-m", "kernelwright.toolchain.cpp_extension"], start_new_session=True
     )
     while not asked():
         assert builder.poll() is None
@@ -81,5 +83,5 @@ def test_a_build_that_is_killed_is_built_again(compiler, tmp_path):
     os.killpg(builder.pid, signal.SIGKILL)
     builder.wait()
     compiler(WRITES)
-    assert host.build().read_text() == "made\n"
+    assert cpp_extension.build().read_text() == "made\n"
     assert asked() == 2

@@ -59,7 +59,7 @@ inline std::optional<Scalar> scalar_of(PyObject *object) {
   return Scalar(std::move(numbers));
 }
 
-// Arguments of a schema's kinds (tensors.c). False if C++ does not support an object.
+// Arguments of a schema's kinds (dispatch/generated.py). False if C++ does not support an object.
 inline bool parse(const std::string &kinds, PyObject *const *given, Arguments &out) {
   for (size_t i = 0; i < kinds.size(); i++) {
     Argument a;

@@ -136,7 +136,8 @@ class Plan {
   //   zeroed: a function of a stream that returns the address of the zeroed workspace, or None
   //   launches: (launcher, grid or None, sources). A source is (code, value) of a parameter that
   //     each call passes: a argument, r result, v argument's value, by position; w workspace,
-  //     z zeroed workspace, by offset; n the number or bytes itself
+  //     z zeroed workspace, by offset; n the number or bytes itself; m the map of a tensor, whose
+  //     value is (code, value, name, layout)
   explicit Plan(PyObject *given) {
     PyObject *device, *kept, *results, *copies, *zeroed, *launches;
     Py_ssize_t bytes;
@@ -178,6 +179,8 @@ class Plan {
     const uint64_t zeroed = zeroed_.it ? zeroed_for(stream) : 0;
     for (const auto &l : launches_) {
       c10::SmallVector<Value, 16> values;
+      std::vector<EncodedMap> maps;  // which aligns them, unlike SmallVector
+      maps.reserve(l.maps.size());
       for (const auto &s : l.sources) {
         Value value = s.value;
         switch (s.code) {
@@ -195,6 +198,11 @@ class Plan {
             break;
           case 'v':
             value = number(s.kind, given[s.place].value);
+        }
+        if (s.map >= 0) {
+          maps.emplace_back();
+          encode(l.launcher, l.maps[s.map], value.u64, maps.back().bytes);
+          value.bytes = maps.back().bytes;
         }
         values.push_back(value);
       }
@@ -220,11 +228,19 @@ class Plan {
     char code, kind;
     int place;
     Value value;
+    int map;  // of the launch's maps, of the tensor with this source; -1 for none
+  };
+  struct Map {
+    std::string name, layout;  // of the tensor; as tensor_maps.py packs it
+  };
+  struct EncodedMap {
+    alignas(64) char bytes[KW_MAP_BYTES];
   };
   struct Step {
     PyObject *launcher;
     int32_t grid[3];
     std::vector<Source> sources;
+    std::vector<Map> maps;
   };
 
   static std::vector<int64_t> integers(PyObject *tuple) {
@@ -262,14 +278,37 @@ class Plan {
       PyObject *value;
       if (!PyArg_ParseTuple(PyTuple_GET_ITEM(sources, i), "CO", &code, &value))
         throw_python_error();
-      Source source{(char)code, launchers->kind(step.launcher, i), 0, {}};
-      if (code == 'a' || code == 'r' || code == 'v')
-        source.place = number('i', value).i32;
-      else
-        source.value = number(code == 'n' ? source.kind : 'p', value);
-      step.sources.push_back(source);
+      const char kind = launchers->kind(step.launcher, i);
+      int map = -1;
+      if (code == 'm') {
+        const char *name;
+        PyObject *layout;
+        if (!PyArg_ParseTuple(value, "COsS", &code, &value, &name, &layout)) throw_python_error();
+        TORCH_CHECK_TYPE(kind == 'b' && PyBytes_GET_SIZE(layout) == KW_LAYOUT_BYTES, name,
+                         ": no layout of a tensor map");
+        map = (int)step.maps.size();
+        step.maps.push_back({name, std::string(PyBytes_AS_STRING(layout), KW_LAYOUT_BYTES)});
+      }
+      step.sources.push_back(source((char)code, map < 0 ? kind : 'p', value, map));
     }
     return step;
+  }
+
+  static Source source(char code, char kind, PyObject *value, int map) {
+    if (code == 'a' || code == 'r' || code == 'v')
+      return {code, kind, number('i', value).i32, {}, map};
+    return {code, kind, 0, number(code == 'n' ? kind : 'p', value), map};
+  }
+
+  static void encode(const void *launcher, const Map &map, uint64_t address, char *bytes) {
+    const int code = launchers->encode(launcher, address, map.layout.data(), bytes);
+    if (!code) return;
+    const char *symbol, *text;
+    launchers->describe(code, &symbol, &text);
+    char where[20];
+    snprintf(where, sizeof where, "%#llx", (unsigned long long)address);
+    throw std::runtime_error("encoding a tensor map of " + map.name + " at " + where + ": " +
+                             symbol + " (" + text + ")");
   }
 
   static at::Tensor contiguous(const at::Tensor &t) {

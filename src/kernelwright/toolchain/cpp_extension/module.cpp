@@ -1,5 +1,5 @@
-// The extension module kernelwright_host: a call of an operator from its arguments to its launches,
-// and its node in autograd's graph, without Python.
+// The extension module kernelwright_calls: a call of an operator from its arguments to its
+// launches, and its node in autograd's graph, without Python.
 //
 //     Plan(...)                           plan.h; a call runs the plan
 //     Caller(kinds, bound, run)           caller(argument, ..., rung)
@@ -19,7 +19,7 @@ struct PlanObject {
 struct Caller {
   PyObject_HEAD
   vectorcallfunc call;
-  std::string kinds;               // as in tensors.c, and v for the rung
+  std::string kinds;               // as in dispatch/generated.py, and v for the rung
   std::shared_ptr<Table> table;
   PyObject *bound, *run;
 };
@@ -278,13 +278,13 @@ PyTypeObject type_of(const char *name, size_t size, size_t call, newfunc make, d
   return type;
 }
 
-PyTypeObject plan_type = type_of("kernelwright_host.Plan", sizeof(PlanObject),
+PyTypeObject plan_type = type_of("kernelwright_calls.Plan", sizeof(PlanObject),
                                  offsetof(PlanObject, call), plan_new, plan_dealloc);
 // Callers and entries live as long as their operators, until the process ends.
-PyTypeObject caller_type = type_of("kernelwright_host.Caller", sizeof(Caller),
+PyTypeObject caller_type = type_of("kernelwright_calls.Caller", sizeof(Caller),
                                    offsetof(Caller, call), caller_new, nullptr);
 PyTypeObject entry_type =
-    type_of("kernelwright_host.Entry", sizeof(Entry), offsetof(Entry, call), entry_new, nullptr);
+    type_of("kernelwright_calls.Entry", sizeof(Entry), offsetof(Entry, call), entry_new, nullptr);
 
 PyObject *set_launcher(PyObject *, PyObject *capsule) {
   launchers =
@@ -297,12 +297,12 @@ PyMethodDef methods[] = {
     {"set_launcher", set_launcher, METH_O, "The capsule `interface` of kernelwright_launcher"},
     {nullptr, nullptr, 0, nullptr},
 };
-PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kernelwright_host", nullptr, -1, methods};
+PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kernelwright_calls", nullptr, -1, methods};
 
 }  // namespace
 }  // namespace kw
 
-PyMODINIT_FUNC PyInit_kernelwright_host() {
+PyMODINIT_FUNC PyInit_kernelwright_calls() {
   using namespace kw;
   caller_type.tp_methods = caller_methods;
   current_level = PyUnicode_InternFromString("_current_level");

@@ -5,6 +5,8 @@
 
 #define KW_LAUNCHER_INTERFACE "kernelwright_launcher.interface"
 
+enum { KW_MAP_BYTES = 128, KW_LAYOUT_BYTES = 136 };  // of a tensor map, and of one without address
+
 // A kernel parameter.
 typedef union {
   uint64_t u64;
@@ -26,4 +28,7 @@ typedef struct {
   // In UTF-8; valid for the launcher's lifetime.
   const char *(*name)(const void *launcher);
   void (*describe)(int code, const char **symbol, const char **text);
+  // Writes a tensor map of 128 bytes, aligned to 64, for a tensor at `address` on the launcher's
+  // device. `layout` has KW_LAYOUT_BYTES. Returns the driver's error code.
+  int (*encode)(const void *launcher, uint64_t address, const void *layout, void *map);
 } LauncherInterface;
