@@ -6,15 +6,18 @@ import json
 import sys
 from functools import cache
 from itertools import islice
+from random import Random
 
 import pytest
 
 from kernelwright.contract import H200
 from kernelwright.dispatch import entry_of, ladder, ladders, proof, source_hash
+from kernelwright.support import cuda_form, imports, includes, python_form
 from kernelwright.support.imports import CannotFollow, Packages
 from kernelwright.support.settings import PACKAGE
 from kernelwright.workbench.binary_info.inspection import specs_of
-from support import another
+from support import another, renamed
+from tools import carry
 
 GPU_RUNGS = [(x, r) for x in ladders() for r in x.rungs if r.is_gpu]
 WITH_PLANS = [x for x in ladders() if any(r.is_gpu for r in x.rungs)]
@@ -209,6 +212,10 @@ ROW = "softmax", "triton_row"
         (ROW, "toolchain/triton_aot.py", '"num_stages": kernel.num_stages', '"num_stages": 1'),
         (ROW, "contract/plan.py", "num_stages: int = 2", "num_stages: int = 3"),
         (ROW, "ops/_triton/math.py", "-126.0), 126.0)", "-126.0), 127.0)"),
+        (WARP, "ops/reduce/softmax/cuda_warp.cu", "v * WIDTH + lane", "lane * WIDTH + v"),
+        (WARP, "ops/reduce/softmax/cuda_warp.cu", "of_vector += e", "max += e"),
+        (ROW, "ops/reduce/softmax/triton_row.py", "(row < n_rows)", "(col < n_rows)"),
+        (ROW, "ops/reduce/softmax/triton_row.py", "n_rows,", "rows,"),
     ],
 )  # fmt: skip
 def test_changing_a_token_of_a_plan_removes_the_proof(edit, which, name, old, new):
@@ -229,6 +236,12 @@ def test_changing_a_token_of_a_plan_removes_the_proof(edit, which, name, old, ne
         (WARP, "contract/arithmetic.py", "LONGEST = 256", "LONGEST = 255"),
         (WARP, "contract/plan.py", "num_stages: int = 2", "num_stages: int = 3"),
         (ROW, "toolchain/nvrtc.py", '"-std=c++17", ', '"-std=c++17", "--use_fast_math", '),
+        (WARP, "ops/reduce/softmax/heuristics.py", "does not fit a warp's", "exceeds a warp's"),
+        (WARP, "contract/plan.py", "does not fit the int32", "is too large for the int32"),
+        (WARP, "ops/reduce/softmax/tiling.py", "room", "left"),
+        (WARP, "ops/reduce/softmax/cuda_warp.cu", "of_vector", "sum_of_vector"),
+        (WARP, "include/kw/row.cuh", "words", "parts"),
+        (ROW, "ops/reduce/softmax/triton_row.py", "inside", "in_range"),
     ],
 )
 def test_changes_without_effect_on_results_keep_the_proof(edit, which, name, old, new):
@@ -263,6 +276,111 @@ def test_the_same_files_under_another_name_have_the_same_hash(then):
 def test_a_function_without_a_name_is_refused():
     with pytest.raises(CannotFollow, match="is not bound to a name at the top level of a module"):
         proof._named(lambda gpu: None, "kernelwright.ops.reduce.softmax")
+
+
+# --- other names everywhere --------------------------------------------------------------------
+
+RENAMED = "kernelwright_renamed"
+LAUNCHED = "softmax.cuda_warp", "layer_norm.cuda_block", "matmul.cuda_mma"
+
+
+@pytest.fixture(scope="session")
+def others(tmp_path_factory):
+    """The ladders of the package under another name, whose files have other local names."""
+    folder = tmp_path_factory.mktemp("renamed")
+    another.made(folder, RENAMED, change=renamed.rewrite)
+    return {x.name: x for x in sys.modules[f"{RENAMED}.dispatch"].ladders()}
+
+
+def test_other_local_names_keep_the_proof(then):
+    """Those of a CUDA C++ and of a Triton rung; `long`: those of all."""
+    for which in (WARP, ROW):
+        lad = ladder(which[0])
+        rung = lad.rung(which[1])
+        before = computed(lad, rung)
+        packages = proof._packages(proof.PACKAGE, lad.package)
+        python = {packages.file(module) for module, _ in reached(lad, rung)}
+        sources = sorted(proof._files(lad, rung, proof.PACKAGE))
+        new = dict(zip(sources, renamed.cuda(sources), strict=True))
+        new |= {path: renamed.python(path.read_text()) for path in python if "ops" in path.parts}
+        assert len([path for path, text in new.items() if "renamed_" in text]) >= 3
+        kept = {path: (then / path.relative_to(PACKAGE)).read_text() for path in new}
+        for path, text in new.items():
+            (then / path.relative_to(PACKAGE)).write_text(text.replace(proof.PACKAGE, CHANGED))
+        now = computed(lad, rung)
+        for path, text in kept.items():
+            (then / path.relative_to(PACKAGE)).write_text(text)
+        assert now == before, which
+
+
+@pytest.mark.long
+def test_other_local_names_keep_every_proof(others):
+    lost = [
+        f"{lad.name}.{rung.name}"
+        for lad in ladders()
+        for rung in lad.rungs
+        if proof.computed_hash(others[lad.name], others[lad.name].rung(rung.name), RENAMED)
+        != source_hash(lad, rung)
+    ]
+    assert not lost
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LAUNCHED)
+def test_other_local_names_launch_the_same(others, name):
+    operator, _, rung = name.rpartition(".")
+    mine, theirs = next(
+        pair
+        for pair in carry._both(RENAMED)
+        if (pair[0].ladder.name, pair[0].rung.name) == (operator, rung)
+    )
+    case = next(c.id for c in mine.ladder.operator.cases if c.use == "bench")
+    assert carry.differs(mine, theirs, cases=[case]) == ""
+
+
+def form_of(code):
+    return cuda_form._form(code, cuda_form._macros(code), cuda_form._words(code))
+
+
+many = pytest.mark.parametrize("count", [20, pytest.param(2000, marks=pytest.mark.long)])
+
+
+@many
+def test_another_token_changes_the_form_of_a_source(count):
+    random = Random(count)
+    files = sorted(path for path in PACKAGE.rglob("*.cu*") if path.suffix in (".cu", ".cuh"))
+    for _ in range(count):
+        tokens = list(cuda_form._tokens(includes.code(random.choice(files))))
+        places = [i for i, t in enumerate(tokens) if t[0].isalnum() or t[0] == "_"]
+        if not places:
+            continue  # only directives
+        at = random.choice(places)
+        other = random.choice([tokens[i] for i in places])
+        changed = [*tokens[:at], other, *tokens[at + 1 :]]
+        same = form_of(" ".join(tokens)) == form_of(" ".join(changed))
+        assert same == (other == tokens[at]), (tokens[max(0, at - 9) : at + 9], other)
+
+
+@many
+def test_another_name_changes_the_form_of_a_definition(count):
+    random = Random(count)
+    files = sorted((PACKAGE / "ops").rglob("*.py"))
+    for _ in range(count):
+        found = imports._definitions(random.choice(files).read_text(), "", False)
+        if not found:
+            continue
+        of = random.choice([*found.values()])
+        before = of.code
+        notes = (getattr(n, a, None) for n in of.nodes for a in ("annotation", "returns"))
+        left_out = {n for part in (*notes, *of.unread) if part for n in python_form.walk(part)}
+        names = [n for n in of.nodes if isinstance(n, ast.Name) and n not in left_out]
+        names = [n for n in names if isinstance(n.ctx, ast.Load)]
+        if names:
+            name, other = random.choice(names), random.choice(names).id
+            was, name.id = name.id, other
+            same = python_form.form(of.statements, of.module, of.unread) == before
+            assert same == (was == other), (ast.unparse(of.statements[0]), was, other)
+            name.id = was
 
 
 # --- what ships --------------------------------------------------------------------------------

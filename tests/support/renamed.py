@@ -4,21 +4,24 @@ names, messages and layout."""
 import ast
 from pathlib import Path
 
-from kernelwright.support import cuda_form, imports, includes, python_form
+from kernelwright.support import cuda_form, imports, python_form
 
 FOLDERS = ("contract", "ops", "support", "toolchain")  # on which rungs depend
 
 
 def rewrite(package: Path) -> None:
     """Rewrite the files of a copy of the package."""
-    codes = {p: includes.code(p) for p in package.rglob("*.cu*") if p.suffix in (".cu", ".cuh")}
-    macros = frozenset(n for code in codes.values() for n in cuda_form._macros(code))
-    words = frozenset(n for code in codes.values() for n in cuda_form._words(code))
-    for path, code in codes.items():
-        path.write_text(cuda_form._form(code, macros, words).replace("$", "renamed_"))
     for folder in FOLDERS:
         for path in (package / folder).rglob("*.py"):
             path.write_text(python(path.read_text()))
+    files = [p for p in package.rglob("*.cu*") if p.suffix in (".cu", ".cuh")]
+    for path, text in zip(files, cuda(files), strict=True):
+        path.write_text(text)
+
+
+def cuda(files: list[Path]) -> list[str]:
+    """Sources and headers with other local names."""
+    return [form.replace("$", "renamed_") for form in cuda_form.codes(files)]
 
 
 class _Renamer(python_form._Writer):

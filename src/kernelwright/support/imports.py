@@ -79,11 +79,11 @@ class Packages:
         if not self._messages and any(d.catches for d in (*found.values(), *others.values())):
             return self._with_messages.reached(roots, tested)
         unread = {name for _, name in others} - {name for _, name in found}
-        read: frozenset[str] | None = None
+        read: set[str] | None = None
         while read is None or unread & read:
             unread -= read or set()
             each = (d.without_reasons if n in unread else d for (_, n), d in others.items())
-            read = frozenset[str]().union(*(d.read for d in each))
+            read = set[str]().union(*(d.read for d in each))
         every = {**(self._reached(tested, unread) if unread else others), **found}
         return {place: definition.code for place, definition in every.items()}
 
@@ -223,9 +223,12 @@ class _Definition:
         return replace(self, tested=True)
 
     @cached_property
-    def read(self) -> frozenset[str]:
+    def read(self) -> set[str]:
         """Names that it uses otherwise than to test what a function returns."""
-        return reasons.read_by(self.statements, tested=self.tested)
+        others = {part for names in self.names for part in names}  # than local ones
+        sources = ((bound, its) for bound, found in self.imports.items() for _, its in found)
+        renamed = {its[0] for bound, its in sources if its and its[0] != bound}
+        return renamed | (others & reasons.read_by(self.statements, tested=self.tested))
 
     @cached_property
     def nodes(self) -> list[ast.AST]:

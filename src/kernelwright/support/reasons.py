@@ -36,8 +36,6 @@ def read_by(statements: Iterable[ast.stmt], *, tested: bool) -> frozenset[str]:
                     found.add(n.id)
                 elif isinstance(n, ast.Attribute):
                     found.add(n.attr)
-                elif isinstance(n, ast.alias) and n.asname:
-                    found.add(n.name)
     return frozenset(found)
 
 
