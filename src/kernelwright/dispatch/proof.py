@@ -9,10 +9,12 @@ and launches:
   the compilers' options (`COMPILER`);
 - its CUDA C++ sources and the headers that they include (`support.includes`).
 
-Comments, docstrings and layout are not covered. Neither is the selection of rungs and configs,
-since each is proven separately; nor the operator's specification, which belongs to no rung; nor the
-code that launches plans, which is the same for all; nor another operator's public function, whose
-rungs have hashes of their own. Versions of compilers and libraries are stored in the records.
+These are hashed in forms that leave out what changes no launch: comments, docstrings, layout,
+annotations, messages and local names (`support.python_form`, `support.cuda_form`), and reasons that
+nothing reads (`support.reasons`). Not covered are the selection of rungs and configs, since each is
+proven separately; the operator's specification, which belongs to no rung; the code that launches
+plans, which is the same for all; and another operator's public function, whose rungs have hashes of
+their own. Versions of compilers and libraries are stored in the records.
 
 A checkout computes its hashes. An installed package ships them in `data/hashes.json`.
 """
