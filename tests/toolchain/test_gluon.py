@@ -31,7 +31,7 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from kernelwright.dispatch import ladder
-from kernelwright.workbench.binary_info import inspection
+from kernelwright.workbench import inspection
 from kernelwright.workbench.scaffold import scaffold
 from kernelwright.workbench.verify import cuda_kernels, verify
 cases = cuda_kernels.thorough_cases

@@ -16,11 +16,10 @@ from kernelwright.dispatch import ladder, ladders, proven_on
 from kernelwright.dispatch.selection import config_of, tuned_table
 from kernelwright.machine import gpu_of, here
 from kernelwright.support import cache
-from kernelwright.support.errors import NoSpace, ToolchainError
+from kernelwright.support.errors import NoSpace, ToolchainError, UserError
 from kernelwright.support.settings import PACKAGE, settings
 from kernelwright.toolchain import availability
-from kernelwright.workbench.bench.workload import UnknownCase
-from kernelwright.workbench.binary_info.inspection import specs_of
+from kernelwright.workbench.inspection import specs_of
 
 Facts = dict[str, dict[str, list[str]]]
 OPERATORS = "kernelwright.ops."
@@ -33,6 +32,10 @@ WITHOUT_A_GPU = {
     "numba": "simulated",
     "cuda": "emulated",
 }
+
+
+class UnknownCase(UserError, ValueError):
+    """None of the chosen operators has the given case."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from kernelwright.dispatch import entry_of, plan_of, proven_on, specs_of, unsupp
 from kernelwright.machine.recorded import GPUS
 from kernelwright.support.errors import ToolchainError
 from kernelwright.toolchain import cpu_executor, nvrtc
-from kernelwright.workbench.binary_info.inspection import inspect
+from kernelwright.workbench.inspection import inspect
 
 from .coverage import skip, thorough_cases
 from .raised import in_folder
