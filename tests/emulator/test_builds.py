@@ -172,7 +172,7 @@ def builds_with(tmp_path, monkeypatch):
     """`builds_with(compiler, *programs)`: builds are another compiler's, in a cache of their own;
     skips where this machine lacks one of the programs."""
     known = (settings.settings, compiler.command, compiler.version, compiler.flags, build.runtime,
-             build.prelude, build._emulator)  # fmt: skip
+             build.prelude, build.emulator_key)  # fmt: skip
 
     def use(*programs):
         lacking = [p for p in programs if not shutil.which(p)]
@@ -234,5 +234,5 @@ def test_our_headers_have_cpu_bodies(header, tmp_path):
 
 def test_a_line_is_the_programs_not_that_of_the_file_that_includes_it():
     frames = ("k", "/tmp/own.cu", 12), ("", f"/tmp/{compiler.UNIT}", 2)
-    assert messages._said(frames, "0x1") == "own.cu:12"
-    assert messages._said(frames[1:], "0x1") == "0x1"
+    assert messages.call_path(frames, "0x1") == "own.cu:12"
+    assert messages.call_path(frames[1:], "0x1") == "0x1"

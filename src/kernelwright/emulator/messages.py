@@ -27,10 +27,10 @@ def explain(log: str, source: Path, unit: Path) -> str:
     if Path(path) == unit:
         entry = unit.read_text().splitlines()[int(line) - 1]
         place = f"{source.name}, {entry.partition(', ')[2].rstrip(')')}"
-    return f"{place}: {_construct(text)}\n{log.strip()}"
+    return f"{place}: {unsupported_construct(text)}\n{log.strip()}"
 
 
-def _construct(error: str) -> str:
+def unsupported_construct(error: str) -> str:
     if "kw_inline_ptx_has_no_cpu_body" in error:
         return (
             "inline PTX runs on GPUs only; give the function that holds it a CPU body too: "
@@ -52,7 +52,7 @@ def with_lines(message: str) -> str:
 
     def line(found: re.Match[str]) -> str:
         inside = int(found[2], 16) - 1
-        return _said(_addr2line(found[1], [inside]).get(inside, ()), found[2])
+        return call_path(addr2line(found[1], [inside]).get(inside, ()), found[2])
 
     return re.sub(r"@([^@\n]*)@(0x[0-9a-f]+)@", line, message)
 
@@ -60,10 +60,10 @@ def with_lines(message: str) -> str:
 def line_of(address: int) -> str:
     """The line of the call before a return address: the innermost one outside the emulator, and the
     lines that it was inlined into."""
-    return _said(frames_of(address), hex(address))
+    return call_path(frames_of(address), hex(address))
 
 
-def _said(frames: Frames, address: str) -> str:
+def call_path(frames: Frames, address: str) -> str:
     places = [
         f"{Path(path).name}:{line}"
         for _, path, line in frames
@@ -73,7 +73,7 @@ def _said(frames: Frames, address: str) -> str:
 
 
 Frames = tuple[tuple[str, str, int], ...]
-_known: dict[int, Frames] = {}
+known_frames: dict[int, Frames] = {}
 
 
 def frames_of(address: int) -> Frames:
@@ -86,18 +86,18 @@ def frames_of_all(addresses: Iterable[int]) -> dict[int, Frames]:
     wanted = dict.fromkeys(addresses)
     by_library: dict[str, dict[int, int]] = {}
     for address in wanted:
-        if address not in _known:
+        if address not in known_frames:
             path, inside = libraries.in_file(address)
-            _known[address] = ()
+            known_frames[address] = ()
             if path:
                 by_library.setdefault(path, {})[inside - 1] = address
     for path, places in by_library.items():
-        for inside, frames in _addr2line(path, places).items():
-            _known[places[inside]] = frames
-    return {address: _known[address] for address in wanted}
+        for inside, frames in addr2line(path, places).items():
+            known_frames[places[inside]] = frames
+    return {address: known_frames[address] for address in wanted}
 
 
-def _addr2line(path: str, addresses: Iterable[int]) -> dict[int, Frames]:
+def addr2line(path: str, addresses: Iterable[int]) -> dict[int, Frames]:
     done = subprocess.run(
         ["addr2line", "-e", path, "-f", "-C", "-i", "-a"],
         input="".join(f"{a:#x}\n" for a in addresses),

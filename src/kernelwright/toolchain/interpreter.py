@@ -50,12 +50,12 @@ def launch(kernel: TritonKernel, step: Launch, values: list) -> None:
     """Run one launch: `values` are tensors and Scalars with numbers, in the kernel's order."""
     import numpy as np
 
-    arguments = [_scalar(v) if isinstance(v, Scalar) else v for v in values]
+    arguments = [typed_scalar(v) if isinstance(v, Scalar) else v for v in values]
     with _lock, np.errstate(all="ignore"):
         kernel.fn[step.grid](*arguments, **kernel.constexprs)
 
 
-def _scalar(s: Scalar):
+def typed_scalar(s: Scalar):
     """A scalar of exactly the planned type. Otherwise the interpreter would treat a small int64 as
     an int32 and pass floats to the kernel as plain Python numbers."""
     import numpy as np

@@ -278,7 +278,7 @@ def place_of(where: int) -> str:
     "cuda_block.cu:36, in reduce.cuh:47"."""
     if not where:
         return ""
-    frames = [f for f in messages.frames_of(where) if not _of_the_emulator(f[1])]
+    frames = [f for f in messages.frames_of(where) if not in_emulator(f[1])]
     own = [f"{Path(p).name}:{n}" for _, p, n in frames if Path(p).suffix == ".cu"]
     headers = [f"{Path(p).name}:{n}" for _, p, n in frames if Path(p).suffix != ".cu"]
     if not frames:
@@ -288,7 +288,7 @@ def place_of(where: int) -> str:
     return text + (f", in {headers[0]}" if own and headers else "")
 
 
-def _of_the_emulator(path: str) -> bool:
+def in_emulator(path: str) -> bool:
     """Also true for another checkout, whose libraries are in the same cache."""
     return "/kernelwright/emulator/" in path
 

@@ -52,7 +52,7 @@ def places_of(
     jumps = _jumps(blocks, executable)
     wanted = [*accesses, *(jumps[b] for b in blocks if b in jumps)]
     if executable:
-        before = messages._addr2line(str(executable), {a - 1: a for a in wanted})
+        before = messages.addr2line(str(executable), {a - 1: a for a in wanted})
         frames = {a: before.get(a - 1, ()) for a in wanted}
     else:
         frames = messages.frames_of_all(wanted)

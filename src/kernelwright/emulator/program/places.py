@@ -31,7 +31,7 @@ def frames_of(
     made: dict[int, Frames] = {}
     for path, first, end in [*modules, (str(executable), 0, 1 << 64)]:
         own = {a - 1 - first: a for a in left if first < a <= end and a not in made}
-        found = messages._addr2line(path, own) if own else {}
+        found = messages.addr2line(path, own) if own else {}
         made |= {address: found.get(before, ()) for before, address in own.items()}
     return made
 
@@ -43,6 +43,6 @@ def with_lines(text: str, executable: Path) -> str:
     frames = frames_of(addresses, executable)
     return re.sub(
         r"@(0x[0-9a-f]+)@",
-        lambda m: messages._said(frames[int(m[1], 16)], m[1]),
+        lambda m: messages.call_path(frames[int(m[1], 16)], m[1]),
         text,
     )
