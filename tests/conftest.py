@@ -13,7 +13,7 @@ import torch
 import kernelwright.ops.every  # noqa: F401
 from kernelwright import toolchain
 from kernelwright.machine import gpu_memory
-from kernelwright.toolchain import availability, host
+from kernelwright.toolchain import availability, cpp_extension
 from support import cover, recorded, shared_gpu
 
 logging.getLogger("torch.__trace").propagate = False  # it would add thousands of lines to a failure
@@ -55,7 +55,9 @@ if not GPU:
     for backend in ("triton", "numba"):
         if availability.missing(backend, "cpu") is None:
             toolchain.prepare(backend)
-host.start = lambda: None  # operators are called in C++ where a test says so, not from some time on
+cpp_extension.start = lambda: (
+    None
+)  # operators are called in C++ where a test says so, not from some time on
 os.environ["LC_ALL"] = "C.UTF-8"  # commands answer in the language of the locale, g++ too
 if os.environ.get("PYTEST_XDIST_WORKER"):
     torch.set_num_threads(1)  # workers and their child processes share the cores

@@ -208,9 +208,9 @@ def calls_by_barrier(names: Iterable[str] = ()) -> dict[tuple[Path, Barrier], li
         with emulator.mode("watched"):
             emulator.ensure(kernel for call in some for kernel in _kernels(call))
         for call in some:
-            met = call.met()
+            points = call.sync_points()
             for source in {kernel.source.resolve() for kernel in _kernels(call)}:
-                here = [places for places in met if any(p == str(source) for p, _ in places)]
+                here = [places for places in points if any(p == str(source) for p, _ in places)]
                 for path in includes.files(source):
                     for barrier in known.setdefault(path, barriers(path)):
                         if any((str(path), barrier.line) in places for places in here):

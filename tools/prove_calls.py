@@ -31,7 +31,7 @@ import kernelwright.ops.every  # noqa: F401
 from kernelwright.contract import Operator
 from kernelwright.dispatch import binding, data, ladder, native_calls
 from kernelwright.machine import facts, here, slug
-from kernelwright.toolchain import host
+from kernelwright.toolchain import cpp_extension
 from kernelwright.workbench.records import records
 
 #: The operators to compare first, since time may run out.
@@ -52,15 +52,15 @@ class Switch:
         every, real = frozenset(c._ladder.name for c in caches), native_calls.proven
         native_calls.proven = lambda: every
         try:
-            host.load()
+            cpp_extension.load()
         finally:
             native_calls.proven = real
-        self._module = host.loaded
+        self._module = cpp_extension.loaded
         self._kept = [(c, c.in_cpp, [(n, n["run"], n.get("in_cpp")) for n in c._users])
                       for c in caches]  # fmt: skip
 
     def set(self, in_cpp: bool) -> None:
-        host.loaded = self._module if in_cpp else None
+        cpp_extension.loaded = self._module if in_cpp else None
         for calls, caller, users in self._kept:
             calls.in_cpp = caller if in_cpp else None
             calls.now = calls.in_cpp or calls._plain
@@ -84,7 +84,7 @@ def main() -> None:
             print(json.dumps(line), flush=True)
         return
     wanted = asked.operators or [*FIRST, *sorted(set(forwards()) - {*FIRST})]
-    host.build()
+    cpp_extension.build()
     found = list(_in_processes(wanted, asked))
     wrong = [line for line in found if line["problems"]]
     for line in wrong:

@@ -3,7 +3,6 @@
 import random
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from struct import pack
 
 import pytest
@@ -17,7 +16,7 @@ from kernelwright.contract import H200, Plan, Scalar, TensorMap, arithmetic
 from kernelwright.contract.open_size import Found, NotOpen, OpenSize, OpenStruct, Trace, fixed
 from kernelwright.dispatch import binding, dynamic_shapes, ladders, selection
 from kernelwright.ops.matmul.gemm import hopper_choice
-from kernelwright.toolchain import availability, c_extensions, gpu_executor, modes, tensors
+from kernelwright.toolchain import availability, c_extensions, gpu_executor, modes
 from support.hosted import hosted
 from support.publics import randn
 
@@ -165,62 +164,6 @@ def test_threads_find_and_make_together():
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
     assert len(found._places) == 20
-
-
-# --- patterns ------------------------------------------------------------------------------------
-
-KINDS = "t?v-t"
-
-
-def some_call(rng):
-    """Arguments of KINDS: few sizes, so that many calls are alike."""
-    size = partial(rng.choice, (0, 1, 2, 6, 12, 12, 24))
-
-    def tensor(dtype):
-        t = torch.zeros([size() for _ in range(rng.randint(0, 3))], dtype=dtype)
-        how = rng.randrange(5)
-        if how == 1:
-            return t.mT if t.ndim > 1 else t
-        if how == 2:
-            return t[..., ::2] if t.ndim else t
-        if how == 3:
-            return t.expand(2, *t.shape)
-        return t[1:] if how == 4 and t.ndim else t  # another alignment
-
-    dtypes = torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn
-    first, second, last = (tensor(rng.choice(dtypes)) for _ in range(3))
-    value = rng.choice((None, True, 3, "none", [1, 2]))
-    return first, rng.choice((None, second)), value, rng.random(), last
-
-
-@pytest.mark.parametrize("by_strides", [False, True])
-def test_a_pattern_in_c_distinguishes_the_same_calls(by_strides):
-    if c_extensions.compiler() is None:
-        pytest.skip("needs a C compiler")
-    rng, of_c = random.Random(by_strides), tensors.module().pattern
-    pairs: dict = {}
-    for _ in range(3000):
-        call = some_call(rng)
-        named = dict(zip("abcde", call, strict=True))
-        known, values = dynamic_shapes._pattern(named, {"d"}, by_strides)
-        found, sizes = of_c(KINDS, by_strides, call)
-        assert sizes == values, [getattr(t, "shape", t) for t in call]
-        pairs.setdefault(known, set()).add(found)
-    assert all(len(found) == 1 for found in pairs.values())
-    assert len(set().union(*pairs.values())) == len(pairs)  # different ones are different in C
-
-
-def test_what_c_cannot_describe_is_left_to_python():
-    if c_extensions.compiler() is None:
-        pytest.skip("needs a C compiler")
-    of_c = tensors.module().pattern
-    assert of_c("t", False, (torch.zeros(2, 3, device="meta"),)) is None
-    one = torch.zeros(1, dtype=torch.bool)
-    many = [one.expand(n, n + 1, n + 2) for n in range(2, 68, 3)]
-    assert len(of_c("t" * 21, False, tuple(many[:21]))[1]) == 63
-    assert of_c("t" * 22, False, tuple(many)) is None
-    with pytest.raises(TypeError, match="1 arguments for the kinds tt"):
-        of_c("tt", False, (one,))
 
 
 # --- plans ---------------------------------------------------------------------------------------

@@ -140,9 +140,9 @@ def test_a_rung_that_does_not_build_is_an_error_and_tried_once(monkeypatch):
     monkeypatch.setattr(emulator, "ensure", refuse)
     cuda_kernels.refusal.cache_clear()
     for case in verify.thorough_cases(total)[:2]:
-        found = verify.verify_case(total, rung, rung.configs[0], case)
-        assert found.outcome == "error"
-        assert found.why == "CompileError: cuda_rows.cu:7: the emulator does not know wgmma"
+        outcome = verify.verify_case(total, rung, rung.configs[0], case)
+        assert outcome.outcome == "error"
+        assert outcome.why == "CompileError: cuda_rows.cu:7: the emulator does not know wgmma"
     assert len(tried) == 1
     cuda_kernels.refusal.cache_clear()
 
@@ -234,5 +234,5 @@ def test_our_headers_have_cpu_bodies(header, tmp_path):
 
 def test_a_line_is_the_programs_not_that_of_the_file_that_includes_it():
     frames = ("k", "/tmp/own.cu", 12), ("", f"/tmp/{compiler.UNIT}", 2)
-    assert messages.call_path(frames, "0x1") == "own.cu:12"
-    assert messages.call_path(frames[1:], "0x1") == "0x1"
+    assert messages.format_frames(frames, "0x1") == "own.cu:12"
+    assert messages.format_frames(frames[1:], "0x1") == "0x1"

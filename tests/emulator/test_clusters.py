@@ -109,14 +109,14 @@ def test_clusters_that_no_gpu_has():
 
 
 @watched
-@pytest.mark.parametrize(("name", "found"), [("meets", 0), ("meets_relaxed", 1)])
-def test_what_the_barrier_of_a_cluster_orders(name, found):
+@pytest.mark.parametrize(("name", "races"), [("meets", 0), ("meets_relaxed", 1)])
+def test_what_the_barrier_of_a_cluster_orders(name, races):
     values = [torch.zeros(256, dtype=torch.int32) for _ in range(3)]
     step = step_of(name, values, grid=(4,), block=64, cluster=2)
     watch = Watch(tuple(CHECKS), 1)
     with watch.mode():
         bound = emulator.launcher(step)
-    assert len(watch.call(lambda: bound(None, step, values), {}, ())[2]) == found
+    assert len(watch.call(lambda: bound(None, step, values), {}, ())[2]) == races
 
 
 # ---- shipped rungs

@@ -108,17 +108,17 @@ def box_of(tensor, x, y, wide, high, swizzle):
     units = lines.reshape(-1, 8)
     at = torch.arange(len(units)) * 16
     to = at ^ ((at >> 7 & (max(swizzle, 16) // 16 - 1)) << 4)
-    made = torch.empty_like(units)
-    made[to // 16] = units
-    return made.reshape(-1).view(torch.uint8)
+    box = torch.empty_like(units)
+    box[to // 16] = units
+    return box.reshape(-1).view(torch.uint8)
 
 
 @pytest.mark.parametrize(("wide", "swizzle"), [(8, 0), (16, 32), (32, 64), (64, 128)])
 @pytest.mark.parametrize(("x", "y"), [(0, 0), (-5, -3), (56, 37), (-70, 0)])
 def test_a_box_is_copied_with_zeros_outside_of_the_tensor(wide, swizzle, x, y):
     tensor = TENSOR.clone()
-    found = copied(tensor, x, y, wide=wide, swizzle=swizzle, to=(24, 30))
-    assert torch.equal(found, box_of(TENSOR, x, y, wide, 8, swizzle))
+    box = copied(tensor, x, y, wide=wide, swizzle=swizzle, to=(24, 30))
+    assert torch.equal(box, box_of(TENSOR, x, y, wide, 8, swizzle))
     stored = box_of(TENSOR, x, y, wide, 8, 0).view(torch.int16).reshape(8, wide)
     want = TENSOR.view(torch.int16).clone()
     want[30:38, 24 : 24 + wide] = stored[:, : 64 - 24]
@@ -126,11 +126,11 @@ def test_a_box_is_copied_with_zeros_outside_of_the_tensor(wide, swizzle, x, y):
 
 
 def test_a_box_has_nans_outside_of_the_tensor_if_the_map_says_so():
-    found = copied(TENSOR.clone(), -5, 36, swizzle=0, nan=True).view(torch.int16).reshape(8, 32)
+    box = copied(TENSOR.clone(), -5, 36, swizzle=0, nan=True).view(torch.int16).reshape(8, 32)
     outside = torch.ones(8, 32, dtype=torch.bool)
     outside[:4, 5:] = False
-    assert (found[outside] == 0x7FFF).all()
-    assert torch.equal(found[:4, 5:], TENSOR.view(torch.int16)[36:, :27])
+    assert (box[outside] == 0x7FFF).all()
+    assert torch.equal(box[:4, 5:], TENSOR.view(torch.int16)[36:, :27])
 
 
 def test_what_is_read_before_the_barriers_phase_is_not_there_yet():
@@ -146,14 +146,14 @@ def operands(kind, k):
     """A of 64 x k and B of 8 x k, and their bytes in shared memory without a swizzle: matrices of 8
     rows of 16 bytes, those along k 128 bytes apart, those along the width after them."""
     size = 1 if kind.itemsize == 1 else kind.itemsize
-    made = []
+    matrices = []
     for rows in (64, 8):
         x = (torch.randn(rows, k) * 4).to(kind)
         raw = x.view(torch.uint8).reshape(rows // 8, 8, k * size // 16, 16).transpose(1, 2)
         memory = torch.zeros(8192, dtype=torch.uint8)
         memory[: raw.numel()] = raw.reshape(-1)
-        made.append((x.double(), memory))
-    return made
+        matrices.append((x.double(), memory))
+    return matrices
 
 
 @pytest.mark.parametrize(
@@ -343,13 +343,13 @@ def multiplied(name, types, *, layouts=((0, True), (0, True)), add=1, signs=1, s
 @pytest.mark.parametrize("add", [0, 1])
 def test_products_agree_with_exact_ones(name, types, how, add):
     for seed in range(2):
-        found, want, largest = multiplied(name, types, add=add, seed=seed, **how)
+        product, want, largest = multiplied(name, types, add=add, seed=seed, **how)
         if types[0] == "s32":
-            assert torch.equal(found, want)
+            assert torch.equal(product, want)
             continue
         small = TYPES[types[1]].itemsize == 1
         relative = (2**-12 if small else 2**-22) + (2**-11 if types[0] == "f16" else 0)
-        assert (found - want).abs().max() <= relative * largest
+        assert (product - want).abs().max() <= relative * largest
 
 
 def test_integer_sums_are_clamped_where_the_instruction_says_so():
@@ -369,8 +369,8 @@ def test_integer_sums_are_clamped_where_the_instruction_says_so():
                          ("held_f16_b_mn", (True, False))])  # fmt: skip
 def test_operands_in_every_layout(name, majors, swizzle):
     layouts = [(swizzle, major) for major in majors]
-    found, want, largest = multiplied(name, ("f32", "f16", "f16"), layouts=layouts)
-    assert (found - want).abs().max() <= 2**-22 * largest
+    product, want, largest = multiplied(name, ("f32", "f16", "f16"), layouts=layouts)
+    assert (product - want).abs().max() <= 2**-22 * largest
 
 
 @pytest.mark.parametrize("swizzle", [32, 64, 128])
@@ -378,10 +378,10 @@ def test_a_pattern_that_begins_elsewhere_has_a_base_offset(swizzle):
     """As the PTX ISA describes it: (address of the pattern >> 7) & 7."""
     layouts = [(swizzle, True)] * 2
     for base in (1, 3, 6):
-        found, want, largest = multiplied(
+        product, want, largest = multiplied(
             "held_f16", ("f32", "f16", "f16"), layouts=layouts, base=base
         )
-        assert (found - want).abs().max() <= 2**-22 * largest
+        assert (product - want).abs().max() <= 2**-22 * largest
 
 
 @pytest.mark.parametrize("seed", range(3))

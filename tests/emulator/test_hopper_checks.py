@@ -34,8 +34,8 @@ def watched(name, maps, tensors, numbers, *, block, grid=1, cluster=1, seed=0):
     watch = Watch(tuple(CHECKS), seed)
     with watch.mode():
         run = emulator.launcher(step)
-    done, _, found = watch.call(lambda *_: run(None, step, values), given, ())
-    return done, [f.text for f in found]
+    done, _, findings = watch.call(lambda *_: run(None, step, values), given, ())
+    return done, [f.text for f in findings]
 
 
 def ring(fault=0, seed=0):
@@ -47,9 +47,9 @@ def ring(fault=0, seed=0):
         TensorMap(name, t.dtype, (64 * SLICES, len(t)), (t.stride(0) * 2,), (64, len(t)), 128): t
         for name, t in (("a", a), ("b", b))
     }
-    done, found = watched("ring", maps, {"out": out}, [i32(SLICES), i32(fault)], block=160,
+    done, findings = watched("ring", maps, {"out": out}, [i32(SLICES), i32(fault)], block=160,
                           seed=seed)  # fmt: skip
-    return done and torch.allclose(out, 2 * a.float() @ b.float().T, atol=1e-3), found
+    return done and torch.allclose(out, 2 * a.float() @ b.float().T, atol=1e-3), findings
 
 
 # The fence of the results may come after the barrier; one lane may arrive for its warp after
@@ -93,8 +93,8 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found(fault):
-    found = ring(fault)[1]
-    assert any(re.search(FAULTS[fault], text) for text in found), found
+    findings = ring(fault)[1]
+    assert any(re.search(FAULTS[fault], text) for text in findings), findings
 
 
 @pytest.mark.parametrize(
@@ -110,24 +110,24 @@ def test_a_block_loads_for_its_cluster(fault, said):
     tensor = torch.arange(32 * 64, dtype=torch.int16).view(torch.bfloat16).reshape(32, 64)
     map_ = TensorMap("x", tensor.dtype, (64, 32), (128,), (64, 32), 128)
     out = torch.zeros(2, 32, dtype=torch.int32)
-    done, found = watched("shared_load", {map_: tensor}, {"out": out}, [i32(fault)], block=32,
+    done, findings = watched("shared_load", {map_: tensor}, {"out": out}, [i32(fault)], block=32,
                           grid=2, cluster=2)  # fmt: skip
     if said is None:
-        assert (done, found) == (True, [])
+        assert (done, findings) == (True, [])
         assert torch.equal(out[0], tensor.view(torch.int32)[0]) and torch.equal(*out)
     else:
-        assert any(re.search(said, text) for text in found), found
+        assert any(re.search(said, text) for text in findings), findings
 
 
 def test_dissect_counts_copies_and_products():
     lad = ladder("matmul")
     case = next(c for c in lad.operator.cases if c.id == "64x64-bf16-n=64")
-    found = dissect.dissect(lad, lad.rung("cuda_wgmma_tma"), case)
+    dissection = dissect.dissect(lad, lad.rung("cuda_wgmma_tma"), case)
     # two warp groups, four times 16 along k; boxes of 64 x 64, two of b for 128 columns
-    assert (found.products, found.copied) == (8, 3 * 64 * 64 * 2)
-    assert found.conflicts == 0
+    assert (dissection.products, dissection.copied) == (8, 3 * 64 * 64 * 2)
+    assert dissection.conflicts == 0
     # per product: 8 times 8 rows of A and 16 of B, two units of 16 bytes each
-    (line,) = (x for x in dissect.lines(found) if x.kind == "wgmma")
+    (line,) = (x for x in dissect.lines(dissection) if x.kind == "wgmma")
     assert line.passes == line.requests * (8 + 16) * 2
 
 
@@ -182,8 +182,8 @@ def test_a_fault_of_a_program_is_found(tmp_path, old, new, said):
     assert old in text
     (tmp_path / "hopper.cu").write_text(text.replace(old, new))
     done = run_program(tmp_path / "hopper.cu", check=tuple(CHECKS))
-    found = [x.text for x in (*done.findings, *done.notes)]
-    assert any(re.search(said, text) for text in found), found
+    messages = [x.text for x in (*done.findings, *done.notes)]
+    assert any(re.search(said, text) for text in messages), messages
 
 
 # matmul's split rung takes no case that is small enough; linear's has the same kernel
@@ -206,5 +206,5 @@ def test_a_hopper_rung_has_no_findings(lad, rung):
     good = [call for call in calls if not isinstance(call, str)]
     assert good
     for call in (good[0], good[-1]):
-        found = call.watched(tuple(CHECKS), 1)[1]
-        assert [f.text for f in found if not f.same] == []
+        findings = call.watched(tuple(CHECKS), 1)[1]
+        assert [f.text for f in findings if not f.same] == []

@@ -21,8 +21,8 @@ def test_calls_that_are_statements_are_marked():
     }
     #define FREE(x) { cudaFree(x); }
     """
-    made = rewritten(text, {})
-    marked = [part.partition(";")[0] for part in made.split('KwUnchecked("')[1:]]
+    source = rewritten(text, {})
+    marked = [part.partition(";")[0] for part in source.split('KwUnchecked("')[1:]]
     assert marked == [
         'cudaFree"), cudaFree(a)',
         'cudaFree"), cudaFree(c)',
@@ -41,8 +41,8 @@ def test_bounds_of_launches():
     __global__ __launch_bounds__(256) void overloaded(int *x) {}
     __global__ void overloaded(float *x) {}
     """
-    made = attributes_of([text])
-    assert made == {
+    attributes = attributes_of([text])
+    assert attributes == {
         "of_a_macro": "kw::program::Bounded{THREADS}, ",
         "number": "kw::program::Bounded{256}, ",
     }

@@ -9,7 +9,7 @@ import pytest
 from kernelwright import emulator
 from kernelwright.emulator import program
 from kernelwright.emulator.program import build
-from kernelwright.emulator.program.loops import Facts, looped
+from kernelwright.emulator.program.loops import ProgramIndex, with_loops
 from support.paths import FIXTURES
 from support.random_kernels import program as random_program
 
@@ -20,10 +20,10 @@ runs = pytest.mark.skipif(emulator.missing() is not None, reason=str(emulator.mi
 
 def why(text):
     """Why kernels are left as they are; None for those that get loops."""
-    found: dict[str, str | None] = {}
-    made = looped(text, Facts([text]), found)
-    assert ("KW_BLOCK" in made) == (None in found.values())
-    return found
+    reasons: dict[str, str | None] = {}
+    rewritten = with_loops(text, ProgramIndex([text]), reasons)
+    assert ("KW_BLOCK" in rewritten) == (None in reasons.values())
+    return reasons
 
 
 def body(code):
@@ -204,21 +204,21 @@ def test_names_that_hide_volatile():
 
 def test_a_file_without_barriers_stays():
     text = "__global__ void k(int *x) { int a = 1, b = 2; x[0] = a + b; }"
-    assert looped(text, Facts([text])) == text
+    assert with_loops(text, ProgramIndex([text])) == text
 
 
 def outputs(file, folder):
     """What a program prints on both streams: by loops, and by fibers in a random order."""
     executable = build.program(file, "fast")
     (folder / "seed").write_text("1")  # an order that loops do not have
-    found = []
+    lines = []
     for settings in (folder / "none", folder):
         environment = {**os.environ, "KERNELWRIGHT_RUN": str(settings)}
         settings.mkdir(exist_ok=True)
         done = subprocess.run([executable], capture_output=True, text=True, env=environment)
         assert done.returncode == 0, done.stderr
-        found.append((done.stdout, done.stderr))
-    return found
+        lines.append((done.stdout, done.stderr))
+    return lines
 
 
 @runs
@@ -272,8 +272,8 @@ def test_what_the_compiler_refuses_as_loops_runs_by_fibers(tmp_path):
         "  return cudaDeviceSynchronize() != cudaSuccess; }\n"
     )
     assert why(file.read_text()) == {"k": None}
-    found = program.run(file)
-    assert (found.code, found.loops) == (0, ())
+    result = program.run(file)
+    assert (result.code, result.loops) == (0, ())
 
 
 @runs
@@ -287,7 +287,7 @@ def test_faults_in_loops_name_the_line(tmp_path):
         "int main() { int *x; cudaMalloc(&x, 4); k<<<1, 64>>>(x);\n"
         "  return !cudaDeviceSynchronize(); }\n"
     )
-    found = program.run(file)
-    assert found.loops == ("k",)
-    assert "a thread of block (0, 0, 0) touches the address" in found.notes[0].text
-    assert "fault.cu:3" in found.notes[0].text
+    result = program.run(file)
+    assert result.loops == ("k",)
+    assert "a thread of block (0, 0, 0) touches the address" in result.notes[0].text
+    assert "fault.cu:3" in result.notes[0].text

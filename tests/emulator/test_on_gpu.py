@@ -68,10 +68,10 @@ def test_a_file_that_defines_what_is_missing_is_built_too(stand_in, tmp_path, ca
 def test_what_binds_to_pytorch_is_omitted(stand_in, tmp_path, capfd):
     text = "#include <torch/extension.h>\ntorch::Tensor f(torch::Tensor x) {\n return x; }\n"
     file = program(tmp_path, "bound.cu", f"{text}int main() {{ return 0; }}\n")
-    made = on_gpu._unit(tmp_path / "toolkit", file, file.read_text()).read_text()
-    assert made.startswith(f'#line 1 "{file}"\n')
-    assert "torch::" not in made
-    assert made.count("\n", 0, made.index("int main")) == 4  # it keeps its line
+    unit = on_gpu._unit(tmp_path / "toolkit", file, file.read_text()).read_text()
+    assert unit.startswith(f'#line 1 "{file}"\n')
+    assert "torch::" not in unit
+    assert unit.count("\n", 0, unit.index("int main")) == 4  # it keeps its line
 
 
 def test_errors_say_what_to_do(stand_in, tmp_path, monkeypatch):

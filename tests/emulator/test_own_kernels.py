@@ -35,20 +35,20 @@ def launch(tmp_path):
 @pytest.mark.long
 @watched
 def test_a_fault_is_found_and_named(launch, tmp_path):
-    made, arguments = one_kernel.program_of(f"{SOURCE}:row_sum_past_the_end", launch, tmp_path)
-    found = run_program.emulated(made, arguments, "h200", tuple(CHECKS), 1)
-    texts = [f.text for f in found.findings]
+    program, arguments = one_kernel.program_of(f"{SOURCE}:row_sum_past_the_end", launch, tmp_path)
+    result = run_program.emulated(program, arguments, "h200", tuple(CHECKS), 1)
+    texts = [f.text for f in result.findings]
     assert any(t.startswith("rows.cu:") and "after x" in t for t in texts), texts
 
 
 @pytest.mark.long
 @watched
 def test_costs_fit_a_terminal_of_80_columns(launch, tmp_path):
-    made, arguments = one_kernel.program_of(f"{SOURCE}:row_sum_by_four", launch, tmp_path)
-    found = run_program.dissect(made, arguments, "h200")
+    program, arguments = one_kernel.program_of(f"{SOURCE}:row_sum_by_four", launch, tmp_path)
+    costs = run_program.dissect(program, arguments, "h200")
     console = terminal.Output(None)
     console.file, console._force_terminal, console.width = io.StringIO(), True, 80
-    for part in programs.after(found, False):
+    for part in programs.after(costs, False):
         console.print(part)
     text = console.file.getvalue()
     assert "load x, 4 B" in text

@@ -26,8 +26,10 @@ int main() { cudaMemset(x, 0, 4); }
 
 
 def test_where_rules_apply():
-    made = [(m.rule.name, m.line, m.text.splitlines()[m.line - 1].strip()) for m in mutants(KERNEL)]
-    assert made == [
+    faults = [
+        (m.rule.name, m.line, m.text.splitlines()[m.line - 1].strip()) for m in mutants(KERNEL)
+    ]
+    assert faults == [
         ("delete __syncthreads", 6, ";"),
         ("shared array one less", 4, "__shared__ int s[(32) - 1];"),
         ("no first store to shared memory", 5, ";  // __syncthreads();"),

@@ -14,9 +14,9 @@ from kernelwright import emulator
 from kernelwright.emulator import program
 from kernelwright.emulator.checks import CHECKS
 from kernelwright.emulator.program import build, errors, lockstep, project, sources
-from kernelwright.emulator.program.acts import acts
-from kernelwright.emulator.program.loops.facts import Facts, together
+from kernelwright.emulator.program.loops.program_index import ProgramIndex, synchronizing_name
 from kernelwright.emulator.program.rewrite import kernels_of, rewritten
+from kernelwright.emulator.program.side_effects import have_side_effects
 from kernelwright.emulator.program.tokens import tokens
 from kernelwright.support.errors import CompileError, UsageError
 from support.paths import FIXTURES, ROOT
@@ -45,11 +45,11 @@ def one_line(text):
     ],
 )
 def test_a_launch_is_found(launch, callee, configuration):
-    made = one_line(f"if (yes) {launch} return;")
-    assert f"({callee}(kw_a...))" in made
-    assert configuration.split(",")[0] in made
-    assert "<<<" not in made.replace("<< <", "<<<")
-    assert made.endswith("return;")
+    rewritten = one_line(f"if (yes) {launch} return;")
+    assert f"({callee}(kw_a...))" in rewritten
+    assert configuration.split(",")[0] in rewritten
+    assert "<<<" not in rewritten.replace("<< <", "<<<")
+    assert rewritten.endswith("return;")
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,13 @@ def test_lines_keep_their_numbers():
         'void f() { asm volatile("a;\\n"\n  "b;" : "=r"(x)\n : "r"(y)\n : "memory"); }\n'
         "g<<<1,\n  2>>>(x);\nend"
     )
-    made = one_line(text)
-    assert made.count("\n") == text.count("\n")
-    assert made.splitlines()[-1] == "end"
+    lines = one_line(text)
+    assert lines.count("\n") == text.count("\n")
+    assert lines.splitlines()[-1] == "end"
 
 
 @pytest.mark.parametrize(
-    ("statement", "made"),
+    ("statement", "expected"),
     [
         ('asm("x %0;" : "=r"(a) : "r"(b), "n"(3));', '("=r", (a)), kw::ptx::operand("r", (b))'),
         ('asm volatile("x;" ::: "memory");', 'return "x;"; }, __FILE__, __LINE__)'),
@@ -81,8 +81,8 @@ def test_lines_keep_their_numbers():
         ('asm("x;" : : "r"(a) "r"(b));', 'operand("r", (a)), kw::ptx::operand("r", (b))'),
     ],
 )
-def test_asm_statements(statement, made):
-    assert made in one_line(statement)
+def test_asm_statements(statement, expected):
+    assert expected in one_line(statement)
 
 
 def test_a_symbol_named_by_asm_stays():
@@ -91,7 +91,7 @@ def test_a_symbol_named_by_asm_stays():
 
 
 @pytest.mark.parametrize(
-    ("text", "made"),
+    ("text", "expected"),
     [
         ("__shared__ alignas(16) float x[4];", "alignas(16) __shared__  float x[4];"),
         ("static __shared__ alignas(T) char y[3];", "alignas(T) static __shared__  char y[3];"),
@@ -99,8 +99,8 @@ def test_a_symbol_named_by_asm_stays():
         ("struct alignas(16) S {};", "struct alignas(16) S {};"),
     ],
 )
-def test_alignment_stands_first(text, made):
-    assert one_line(text) == made
+def test_alignment_stands_first(text, expected):
+    assert one_line(text) == expected
 
 
 VOLATILE = """
@@ -125,21 +125,21 @@ def test_accesses_to_volatile_memory_are_marked():
     names = lockstep.declared(tokens(VOLATILE), words)
     assert names >= {"v", "w", "g", "p", "z"}
     assert lockstep.declared_outside(tokens(VOLATILE), words) == ({"g", "p"}, {"v", "w"})
-    made = rewritten(VOLATILE, {}, None, names)
-    places = re.findall(r"KwLockstep\(((?:[^()]|\([^()]*\))*)\)", made)
+    source = rewritten(VOLATILE, {}, None, names)
+    places = re.findall(r"KwLockstep\(((?:[^()]|\([^()]*\))*)\)", source)
     assert places == ["s[t]", "x->v[1]", "(*p)", "x->w", "*KwLockstep(p)++", "*(volatile float *)y",
                       "y[i]", "g[1]"]  # fmt: skip
-    read = set(re.findall(r"KwRead\(([^()]*)\)", made))
+    read = set(re.findall(r"KwRead\(([^()]*)\)", source))
     assert read - {"n"} == {"g[0]", "z[1]", "z[i]"}
-    assert "#define SET(s, x) KwLockstep(s[t]) = (KwBeforeWrite(s[t]), x)\n" in made
+    assert "#define SET(s, x) KwLockstep(s[t]) = (KwBeforeWrite(s[t]), x)\n" in source
     assert not lockstep.words_of(['asm volatile("x;");\n#define NOP asm volatile("")\n'])
 
 
 def test_the_size_of_a_tile_is_unsigned():
-    made = one_line(
+    source = one_line(
         "template <typename T, int N> T f(thread_block_tile<N> a, thread_block_tile<N> b);"
     )
-    assert made.startswith("template <typename T, unsigned N> T f(")
+    assert source.startswith("template <typename T, unsigned N> T f(")
     other = "template <int N> void f(thread_block_tile<32> t);"
     assert one_line(other) == other
 
@@ -208,14 +208,16 @@ def test_programs_that_measure():
 
 def test_kernels_that_do_more_than_write_memory():
     quiet = "__global__ void k(int *x) { *x = 1; }\nint main() { printf(0); new int; }\n"
-    assert not acts([quiet, "#define SAY(x) printf(x)\nvoid f() { SAY(0); }"])
-    assert not acts(
+    assert not have_side_effects([quiet, "#define SAY(x) printf(x)\nvoid f() { SAY(0); }"])
+    assert not have_side_effects(
         ["struct S { __device__ S &operator=(int) { return *this; } int f() { new S; }}"]
     )
     for word in ("printf(0)", "new int", "free(x)", "clock64()", 'asm("mov %0, %clock;")', "SAY"):
         kernel = f"__global__ void k(int *x) {{ if (*x) {{ {word}; }} }}"
-        assert acts(["#define SAID printf(0)\n#define SAY SAID\n", kernel]), word
-    assert acts(["#define HD __host__ __device__\nHD T operator=(int x) { printf(0); }"])
+        assert have_side_effects(["#define SAID printf(0)\n#define SAY SAID\n", kernel]), word
+    assert have_side_effects(
+        ["#define HD __host__ __device__\nHD T operator=(int x) { printf(0); }"]
+    )
 
 
 def test_a_copy_of_a_header_of_the_toolkit_is_not_read(tmp_path):
@@ -229,10 +231,10 @@ def test_a_copy_of_a_header_of_the_toolkit_is_not_read(tmp_path):
 
 @watched
 def test_planted_faults_are_found():
-    found = program.run(PROGRAMS / "faults.cu", check=tuple(CHECKS)).findings
+    findings = program.run(PROGRAMS / "faults.cu", check=tuple(CHECKS)).findings
     lines = (PROGRAMS / "faults.cu").read_text().splitlines()
     told: dict[tuple[str, int], list[str]] = {}
-    for f in found:
+    for f in findings:
         for n in re.findall(r"faults.cu:(\d+)", f.text):
             told.setdefault((f.check, int(n)), []).append(f.text)
     for number, line in enumerate(lines, 1):
@@ -240,7 +242,7 @@ def test_planted_faults_are_found():
         if planted:
             those = told.get((planted[1], number), [])
             assert any((planted[2] or "") in text for text in those), (line, told)
-    same = [f.text for f in found if "the same value" in f.text]
+    same = [f.text for f in findings if "the same value" in f.text]
     assert len(same) == 1
     assert "*out = 7" in lines[int(re.search(r":(\d+)", same[0])[1]) - 1]
 
@@ -250,8 +252,8 @@ def test_right_programs_have_no_findings():
     for name in ("right_styles.cu", "inline_ptx.cu", "device_side.cu", "cub_side.cu"):
         ran = program.run(PROGRAMS / name, check=tuple(CHECKS))
         assert ran.code == 0 or name == "device_side.cu"  # of which a part counts on lockstep
-        found = ran.findings
-        allowed = [f for f in found if "implicit" not in f.text]
+        findings = ran.findings
+        allowed = [f for f in findings if "implicit" not in f.text]
         own = (PROGRAMS / name).read_text().splitlines()
         for f in allowed:
             line = own[int(re.search(r"\.cu:(\d+)", f.text)[1]) - 1]
@@ -361,7 +363,7 @@ def test_files_of_others_that_appear_and_vanish_do_not_matter(tmp_path):
             files = sources.own(source)
             assert sources.program_of(source) == source
             assert sources.used(files, sources.beside(source)) == []
-            assert sources.made(files, source)
+            assert sources.rewritten_files(files, source)
     finally:
         stop.set()
         thread.join()
@@ -378,18 +380,18 @@ def test_files_beside_the_headers_of_other_files(tmp_path):
         "kernels/test.cu": "int main() {}\n",
     }.items():
         (tmp_path / file).write_text(text)
-    found = [p for p in sources.beside(tmp_path / "main.cu") if tmp_path in p.parents]
-    assert found == [tmp_path / "sort.cu", tmp_path / "kernels" / "merge.cu"]
+    files = [p for p in sources.beside(tmp_path / "main.cu") if tmp_path in p.parents]
+    assert files == [tmp_path / "sort.cu", tmp_path / "kernels" / "merge.cu"]
 
 
-def test_types_that_stand_for_classes_of_cub_meet_other_threads():
+def test_types_that_stand_for_classes_of_cub_synchronize():
     text = (
         "using Scan = cub::BlockScan<int, 64>;\ntypedef cub::WarpReduce<int> Sum;\nusing T = int;"
     )
-    facts = Facts([text])
-    assert facts.meeting_types.keys() == {"Scan", "Sum"}
-    assert together(facts.meaning(tokens("Scan(s).ExclusiveSum(x, y);"))) == "cub"
-    assert together(facts.meaning(tokens("T(s);"))) is None
+    index = ProgramIndex([text])
+    assert index.synchronizing_types.keys() == {"Scan", "Sum"}
+    assert synchronizing_name(index.expanded(tokens("Scan(s).ExclusiveSum(x, y);"))) == "cub"
+    assert synchronizing_name(index.expanded(tokens("T(s);"))) is None
 
 
 def test_names_that_the_linker_misses():
@@ -431,10 +433,10 @@ def test_what_is_not_emulated_is_named(tmp_path, text, said):
         "int main() { int *x; cudaMalloc(&x, 4); k<<<1, 1>>>(x);\n"
         "  return cudaDeviceSynchronize() == cudaSuccess; }\n"
     )
-    found = program.run(file)
-    assert found.code == 0
-    assert said in found.notes[0].text
-    assert "kernel.cu:2" in found.notes[0].text
+    result = program.run(file)
+    assert result.code == 0
+    assert said in result.notes[0].text
+    assert "kernel.cu:2" in result.notes[0].text
 
 
 BINDING = """
@@ -470,11 +472,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("one", &one); }
 
 
 def test_bindings_to_pytorch_are_taken_out():
-    made = one_line(BINDING)
-    assert "orch" not in re.sub(r"#define.*", "", made)
-    assert made.count("\n") == BINDING.count("\n")
+    source = one_line(BINDING)
+    assert "orch" not in re.sub(r"#define.*", "", source)
+    assert source.count("\n") == BINDING.count("\n")
     for kept in ("struct Pair", "first(", "table[2]", "void k(T *x)", "after(float *x)", "main()"):
-        assert kept in made
+        assert kept in source
 
 
 @pytest.mark.long

@@ -21,8 +21,8 @@ runs = pytest.mark.skipif(emulator.missing() is not None, reason=str(emulator.mi
      "module_kernel_sm90a.cubin", "module_kernel.fatbin"],
 )  # fmt: skip
 def test_machine_code_is_built_from_the_source_of_its_name(file):
-    found = module._source_of(file, PROGRAMS / "modules.cu")
-    assert found == PROGRAMS / "module_kernel.cu"
+    source = module._source_of(file, PROGRAMS / "modules.cu")
+    assert source == PROGRAMS / "module_kernel.cu"
 
 
 def test_machine_code_without_a_source_is_refused():
@@ -32,9 +32,9 @@ def test_machine_code_without_a_source_is_refused():
 
 def test_options_of_nvrtc():
     given = ["-arch=sm_80", "-DA", "-D", "B=2", "--define-macro=C=3", "-I.", "--std=c++20"]
-    found = module._options([*given, "--use_fast_math", "-default-device", "-lineinfo", ""])
-    assert dict(found.defines) == {"A": "1", "B": "2", "C": "3"}
-    assert found.standard == "gnu++20" and len(found.includes) == 1
+    options = module._options([*given, "--use_fast_math", "-default-device", "-lineinfo", ""])
+    assert dict(options.defines) == {"A": "1", "B": "2", "C": "3"}
+    assert options.standard == "gnu++20" and len(options.includes) == 1
     with pytest.raises(UsageError, match="--other: NVRTC has no such option"):
         module._options(["--other"])
 
@@ -77,8 +77,8 @@ def test_faults_in_modules_name_their_line(tmp_path):
         "  cuLaunchKernel(f, 1, 1, 1, 5, 1, 1, 0, 0, arguments, 0);\n"
         "  return cuMemcpyDtoH(&y, x, 4);\n}\n"
     )
-    found = program.run(source, check=("bounds",)).findings
-    assert [f.text.split(":")[:2] for f in found] == [["k.cu", "2"]]
+    findings = program.run(source, check=("bounds",)).findings
+    assert [f.text.split(":")[:2] for f in findings] == [["k.cu", "2"]]
     ran = program.run(source)
     assert any("k.cu:2" in n.text for n in ran.notes), ran.notes
 

@@ -23,9 +23,9 @@ def files(folder, texts):
 
 
 def test_macros_as_directives():
-    made = program.options(["N=512", "DEBUG", "F(x)=x + 1", "EMPTY="], [], "")
-    assert made.text() == "#define N 512\n#define DEBUG 1\n#define F(x) x + 1\n#define EMPTY \n"
-    assert made.command() == ["-DN=512", "-DDEBUG=1", "-DF(x)=x + 1", "-DEMPTY="]
+    options = program.options(["N=512", "DEBUG", "F(x)=x + 1", "EMPTY="], [], "")
+    assert options.text() == "#define N 512\n#define DEBUG 1\n#define F(x) x + 1\n#define EMPTY \n"
+    assert options.command() == ["-DN=512", "-DDEBUG=1", "-DF(x)=x + 1", "-DEMPTY="]
 
 
 @pytest.mark.parametrize(
@@ -64,18 +64,18 @@ def test_macros_do_not_reach_the_headers_of_the_emulator(tmp_path):
     source = tmp_path / "a.cu"
     text = "#include <cooperative_groups.h>\n#include <stdio.h>\n#include <cub/cub.cuh>\n"
     given = program.options(["N=8", "LIB_FLAG"], [], "")
-    made = sources.made({source: text}, source, given)
-    assert list(made) == ["000_a.cu", "kw_cooperative_groups_h.h", "kw_cub_cub_cuh.h"]
-    assert '#pragma push_macro("N")\n#undef N\n#include <kw_cub.h>' in made["kw_cub_cub_cuh.h"]
-    assert "LIB_FLAG" not in made["kw_cub_cub_cuh.h"]
+    rewritten = sources.rewritten_files({source: text}, source, given)
+    assert list(rewritten) == ["000_a.cu", "kw_cooperative_groups_h.h", "kw_cub_cub_cuh.h"]
+    assert '#pragma push_macro("N")\n#undef N\n#include <kw_cub.h>' in rewritten["kw_cub_cub_cuh.h"]
+    assert "LIB_FLAG" not in rewritten["kw_cub_cub_cuh.h"]
 
 
 def test_bounds_of_launches_by_a_given_macro(tmp_path):
     source = tmp_path / "a.cu"
     text = "__global__ void __launch_bounds__(THREADS) k(int *x) {}\nint main() { k<<<1, 1>>>(0); }"
     given = program.options(["THREADS=128"], [], "")
-    assert "Bounded{THREADS}" in sources.made({source: text}, source, given)["000_a.cu"]
-    assert "Bounded" not in sources.made({source: text}, source)["000_a.cu"]
+    assert "Bounded{THREADS}" in sources.rewritten_files({source: text}, source, given)["000_a.cu"]
+    assert "Bounded" not in sources.rewritten_files({source: text}, source)["000_a.cu"]
 
 
 def test_files_of_sibling_folders(tmp_path):
@@ -103,9 +103,9 @@ def test_a_file_that_vanishes_during_a_build(tmp_path, monkeypatch):
     listed = project.listed
 
     def then_gone(folder):
-        found = listed(folder)
+        files = listed(folder)
         gone.unlink(missing_ok=True)
-        return found
+        return files
 
     monkeypatch.setattr(sources, "listed", then_gone)
     units = sources.beside(source)

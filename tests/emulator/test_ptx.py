@@ -67,18 +67,18 @@ def statement(draw, n):
 @pytest.mark.parametrize("seed", range(3))
 def test_literals_of_every_type_and_sign(seed, tmp_path):
     draw = random.Random(seed)
-    made = [statement(draw, n) for n in range(120)]
-    lines = "\n".join(code for code, _ in made)
-    expected = ", ".join(f"{its}ull" for _, its in made)
+    statements = [statement(draw, n) for n in range(120)]
+    lines = "\n".join(code for code, _ in statements)
+    expected = ", ".join(f"{its}ull" for _, its in statements)
     file = tmp_path / "literals.cu"
     file.write_text(
         "#include <cstdio>\n#include <cstring>\n"
         f"__global__ void k(unsigned long long *out) {{\n{lines}\n}}\n"
-        f"unsigned long long expected[] = {{{expected}}}, got[{len(made)}];\n"
+        f"unsigned long long expected[] = {{{expected}}}, got[{len(statements)}];\n"
         "int main() { unsigned long long *out; cudaMalloc(&out, sizeof got);\n"
         "  cudaMemset(out, 0, sizeof got); k<<<1, 1>>>(out);\n"
         "  if (cudaMemcpy(got, out, sizeof got, cudaMemcpyDeviceToHost)) return 9;\n"
-        f"  for (int i = 0; i < {len(made)}; ++i) if (got[i] != expected[i]) return\n"
+        f"  for (int i = 0; i < {len(statements)}; ++i) if (got[i] != expected[i]) return\n"
         '    printf("%d: %llx is not %llx\\n", i, got[i], expected[i]), 1;\n}\n'
     )
     assert program.run(file).code == 0, lines

@@ -1,4 +1,4 @@
-"""Calls in C++ (toolchain/host) and in Python, with a driver that records launches."""
+"""Calls in C++ (toolchain/cpp_extension) and in Python, with a driver that records launches."""
 
 import ctypes
 import threading
@@ -11,7 +11,8 @@ from tools.prove_calls import Switch
 
 from kernelwright.toolchain import driver, gpu_executor
 
-SIZES = {"pointer": 8, "i32": 4, "i64": 8, "f32": 4, "f64": 8}
+#: Of the part of a parameter that is recorded; that of a tensor map is the tensor's address.
+SIZES = {"pointer": 8, "i32": 4, "i64": 8, "f32": 4, "f64": 8, "tensor_map": 8}
 HEAD = 11  # words before a launch's parameters
 
 
@@ -99,7 +100,7 @@ def labelled(launches, tensors):
     others = {}
 
     def label(kind, word):
-        if kind != "pointer" or word == 0:
+        if kind not in ("pointer", "tensor_map") or word == 0:
             return kind, word
         return names.get(word) or others.setdefault(word, ("address", len(others)))
 

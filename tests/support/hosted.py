@@ -25,7 +25,7 @@ from kernelwright.toolchain import (
     driver,
     gpu_executor,
     modes,
-    tensors,
+    pointer_arrays,
 )
 from support.publics import randn
 
@@ -97,7 +97,7 @@ def hosted(folder: Path):
             (toolchain, "executor", _executor),
             (toolchain, "open_executor", _open_executor),
             (toolchain, "opens", lambda args: True),
-            (tensors, "in_c", lambda: True),
+            (pointer_arrays, "in_c", lambda: True),
             (torch.cuda, "device_count", lambda: 1),
             (torch.cuda, "current_stream", lambda *_: torch.Stream("cpu")),
             # builtins, like the functions that they replace

@@ -9,7 +9,7 @@ import torch
 
 from kernelwright.dispatch import native_calls
 from kernelwright.support import settings
-from kernelwright.toolchain import c_extensions, host, modes
+from kernelwright.toolchain import c_extensions, cpp_extension, modes
 from support.cpp_calls import _switch, in_cpp
 from support.hosted import hosted
 from tools import prove_calls
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def switch(tmp_path_factory):
-    if modes.has_gpu() or c_extensions.compiler() is None or host.compiler() is None:
+    if modes.has_gpu() or c_extensions.compiler() is None or cpp_extension.compiler() is None:
         pytest.skip("a stand-in for a GPU, built with a C compiler")
     with hosted(tmp_path_factory.mktemp("driver")), in_cpp(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(prove_calls, "_bits", lambda t: torch.tensor(0))  # no kernel writes them
@@ -70,7 +70,7 @@ def test_only_a_record_of_the_current_source_proves(tmp_path, monkeypatch):
 
 def test_without_a_proof_nothing_is_built(monkeypatch):
     started = []
-    monkeypatch.setattr(host, "start", lambda: started.append(True))
+    monkeypatch.setattr(cpp_extension, "start", lambda: started.append(True))
     for proven, expected in ((frozenset(), []), (frozenset({"softmax"}), [True])):
         monkeypatch.setattr(native_calls, "proven", lambda proven=proven: proven)
         native_calls.start()

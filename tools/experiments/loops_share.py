@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 from kernelwright.emulator.program import sources
-from kernelwright.emulator.program.loops import Facts, looped
+from kernelwright.emulator.program.loops import ProgramIndex, with_loops
 
 _NAMES = re.compile(
     r"\b(?!(?:it|a|an|the|operations)\b)\w+(?= (?:uses|has|returns|is called)\b)|(?<=it calls )\w+"
@@ -24,11 +24,11 @@ _NAMES = re.compile(
 def reasons(program: Path) -> dict[tuple[str, str], str | None]:
     """Of the kernels of a program's files: why they get no loops, or None."""
     files = sources.own(program)
-    facts = Facts(tuple(files.values()))
+    facts = ProgramIndex(tuple(files.values()))
     found: dict[tuple[str, str], str | None] = {}
     for path, text in files.items():
         why: dict[str, str | None] = {}
-        looped(text, facts, why)
+        with_loops(text, facts, why)
         found |= {(f"{path.name} {len(text)}", kernel): reason for kernel, reason in why.items()}
     return found
 

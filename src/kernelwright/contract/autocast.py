@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,6 +11,8 @@ import torch
 def active(t: torch.Tensor) -> torch.dtype | None:
     """The dtype in which autocast runs matrix products on a tensor's device, or None if autocast
     is off. The meta device has no autocast, and PyTorch raises an error if it is queried."""
+    if not torch._C._is_any_autocast_enabled():  # takes a fifth of the time of the rest
+        return None
     kind = t.device.type
     if kind == "meta" or not torch.is_autocast_enabled(kind):
         return None
@@ -33,11 +36,11 @@ def of_a_loss(t: torch.Tensor) -> torch.dtype | None:
     return torch.float32
 
 
-def cast(of: torch.Tensor, *tensors: torch.Tensor | None) -> list[Any]:
+def cast(of: torch.Tensor, *tensors: torch.Tensor | None) -> Sequence[Any]:
     """The operands of a product as autocast casts them on `of`'s device: all except float64."""
     to = active(of)
     if to is None:
-        return list(tensors)
+        return tensors
     return [t if t is None or t.dtype == torch.float64 else t.to(to) for t in tensors]
 
 

@@ -21,7 +21,7 @@ from torch.autograd.graph import increment_version
 
 from kernelwright import toolchain
 from kernelwright.contract import Ladder, Operator, TensorSpec
-from kernelwright.toolchain import host, redzones, tensors, versions
+from kernelwright.toolchain import cpp_extension, modes, redzones, versions
 
 from . import autograd, native_calls, vmap
 from .dynamic_shapes import OpenCalls
@@ -193,7 +193,7 @@ def _bound(forward: Ladder, backward: Ladder | None, how: _How) -> tuple[Callabl
     _differentiate(op, run, overload, derivative, eager["eager_apply"], differentiable, how.vmap)
     rungs = (op.name,) if backward is None else (op.name, backward.name)
     entry = _entry(op, run, overload, eager, rungs, tuple(how.alone), how.formula, differentiable)
-    native_calls.enter(op, entry, run, [n for n in nodes if n is not None])
+    native_calls.install_entry(op, entry, run, [n for n in nodes if n is not None])
     return entry, run
 
 
@@ -261,8 +261,8 @@ def _named(op: Operator, args: tuple) -> dict[str, Any]:
 
 class LaunchCache:
     """`run(*args, rung)` of an operator: finds the bound launcher for calls like this one, and
-    launches. It is written in Python; on a GPU, where host time matters, a version in C replaces it
-    at the first call, and one in C++ that, where it is proven and built (native_calls.py).
+    launches. It is written in Python; on a GPU, where host time matters, one in C++ replaces it as
+    soon as it is loaded, where it is proven (native_calls.py).
 
     Attributes:
         now: the function.
@@ -275,8 +275,6 @@ class LaunchCache:
         self._known: dict[tuple, Callable] = {}
         self._open = OpenCalls(ladder)
         self._users: list[dict[str, Any]] = []
-        # the C version neither increments version counters nor describes lists
-        self._in_python = bool(op.mutated) or any(a.kind == "Tensor[]" for a in op.args)
         given = f"{listed(op)}, rung"
         source = f"""
 def {{}}({given}):
@@ -296,8 +294,8 @@ def {{}}({given}):
         self.now = self._plain = compiled(source.format("run", bumps + call), "run", **used)
         self._bound = compiled(source.format("bound", "\n    return bound"), "bound", **used)
         self.in_cpp: Any = None
-        if not self._in_python:
-            host.when_loaded(self._switch_to_cpp)
+        if not native_calls.stays_in_python(op):
+            cpp_extension.when_loaded(self._switch_to_cpp)
 
     def without_versions(self, *given: Any) -> Any:
         """Like `run`, without incrementing the versions of changed arguments, which the dispatcher
@@ -319,17 +317,16 @@ def {{}}({given}):
         while len(self._known) >= _CACHE_LIMIT:
             self._known.pop(next(iter(self._known)), None)
         self._known[key] = bound
-        if not self._in_python:
-            self._in_python = True
-            self._switch_to_c()
+        if modes.has_gpu():
+            native_calls.start()
         return bound
 
     def _found(self, *args: Any) -> Callable:
-        """Like `_bound`; calls that an open plan serves need no key here, because C keeps one."""
+        """Like `_bound`; calls that an open plan serves need no key here, because C++ keeps one."""
         *given, rung = args
         found = self._open.bound(tuple(given), rung)
         found = found or self._bound(*args)
-        again = getattr(found, "again", None) if host.loaded else None
+        again = getattr(found, "again", None) if cpp_extension.loaded else None
         return again() if again else found
 
     def forget(self) -> None:
@@ -338,26 +335,14 @@ def {{}}({given}):
         self._open = OpenCalls(self._ladder)
         if self.in_cpp is not None:
             self.in_cpp.clear()
-        elif self.now is not self._plain:
-            self._switch_to_c()
-
-    def _switch_to_c(self) -> None:
-        faster = tensors.finder(kinds_of(self._ladder.operator), self._found, self._plain)
-        if faster is not None:
-            self._switch_to(faster)
-            native_calls.start()
 
     def _switch_to_cpp(self, module: ModuleType) -> None:
-        if self._ladder.name in native_calls.proven():
-            self._in_python = True
-            kinds = kinds_of(self._ladder.operator)
-            self.in_cpp = module.Caller(kinds, self._found, self._plain)
-            self._switch_to(self.in_cpp)
-
-    def _switch_to(self, faster: Callable) -> None:
-        self.now = faster
+        if self._ladder.name not in native_calls.proven():
+            return
+        kinds = kinds_of(self._ladder.operator)
+        self.now = self.in_cpp = module.Caller(kinds, self._found, self._plain)
         for names in self._users:
-            names["run"] = faster
+            names["run"] = self.now
 
 
 def _key(op: Operator) -> str:

@@ -23,9 +23,7 @@ import torch
 from kernelwright import toolchain
 from kernelwright.contract import Ladder, TensorSpec, contiguous_strides
 from kernelwright.contract.open_size import Found, NotOpen, OpenSize, Trace, source
-from kernelwright.toolchain import tensors
 
-from .generated import kinds_of
 from .launcher import (
     RungFunction,
     device_of,
@@ -65,13 +63,12 @@ class OpenCalls:
     """The plans of an operator, by pattern."""
 
     def __init__(self, ladder: Ladder):
-        self._ladder, self._kinds = ladder, kinds_of(ladder.operator)
+        self._ladder = ladder
         self._names = [a.name for a in ladder.operator.args]
         self._floats = {a.name for a in ladder.operator.args if a.kind.startswith("float")}
         self._by_strides = ladder.operator.layout == "any"
         self._lists = any(a.kind == "Tensor[]" for a in ladder.operator.args)
         self._known: dict[Hashable, _Pattern | None] = {}  # None: selection cannot be opened
-        self._in_c: tensors.Pattern | None = None
 
     def launcher(self, args: dict[str, Any], rung: str | None) -> RungFunction:
         """The function for calls like this one, as `launcher.launcher` returns it.
@@ -85,8 +82,6 @@ class OpenCalls:
             return bound
         if self._lists or not toolchain.opens(args):
             return launcher(self._ladder, args, rung)
-        if self._in_c is None:
-            self._in_c = tensors.pattern()
         pattern, values = self._pattern_of(given)
         known = self._known.setdefault((rung, *pattern), _Pattern()) if values else None
         if len(self._known) > MOST_PATTERNS:
@@ -116,10 +111,6 @@ class OpenCalls:
         return bind(*values) if bind else None
 
     def _pattern_of(self, given: tuple[Any, ...]) -> tuple[tuple[Hashable, ...], tuple[int, ...]]:
-        """As `_pattern` below; in C, the tensors' part of the pattern consists of bytes."""
-        found = self._in_c and self._in_c(self._kinds, self._by_strides, given)
-        if found:
-            return found
         named = dict(zip(self._names, given, strict=True))
         return _pattern(named, self._floats, self._by_strides)
 

@@ -34,7 +34,8 @@ def listed(op: Operator) -> str:
 
 
 def kinds_of(op: Operator) -> str:
-    """The kinds of an operator's arguments, one letter for each, as defined in tensors.c."""
+    """The kinds of an operator's arguments, a letter for each: t tensor, ? tensor or None, v value,
+    - a float, which is not in a key."""
     letters = {"Tensor": "t", "Tensor?": "?", "float": "-", "float?": "-"}
     return "".join(letters.get(a.kind, "v") for a in op.args)
 

@@ -1,8 +1,8 @@
-"""Calls of operators in C++ (toolchain/host): where they are proven, how an operator is called, and
-its node in autograd's graph.
+"""Calls of operators in C++ (toolchain/cpp_extension): where they are proven, how an operator is
+called, and its node in autograd's graph.
 
 An operator is called in C++ if its calls there and in Python have been compared on a GPU with the
-current source (tools/prove_calls.py). Otherwise its calls stay in Python and C.
+current source (tools/prove_calls.py). Otherwise its calls stay in Python.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.autograd import forward_ad
 from kernelwright.contract import Operator
 from kernelwright.support import imports, includes
 from kernelwright.support.settings import DATA, settings
-from kernelwright.toolchain import c_extensions, host
+from kernelwright.toolchain import c_extensions, cpp_extension
 
 from . import data
 from .override import active
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Node:
-    """How a backward is called (`Derivative` in toolchain/host/node.h).
+    """How a backward is called (`Derivative` in toolchain/cpp_extension/node.h).
 
     Attributes:
         only: the position of the one argument that requires a gradient; -1 for any.
@@ -110,8 +110,12 @@ entries: dict[str, Callable] = {}
 def source_hash() -> str:
     """The first 16 hex digits of the SHA-256 of C and C++ without comments, and of the Python that
     describes plans and derivatives to it."""
-    native = [*sorted(host.FOLDER.glob("*.h")), host.FOLDER / "module.cpp", c_extensions.SOURCE]
-    python = host.FOLDER.with_name("gpu_executor.py"), Path(__file__)
+    native = [
+        *sorted(cpp_extension.FOLDER.glob("*.h")),
+        cpp_extension.FOLDER / "module.cpp",
+        c_extensions.SOURCE,
+    ]
+    python = cpp_extension.FOLDER.with_name("gpu_executor.py"), Path(__file__)
     digest = hashlib.sha256()
     for code in (*map(includes.code, native), *map(imports.code, python)):
         digest.update(code.encode() + b"\0")
@@ -137,7 +141,7 @@ def proven() -> frozenset[str]:
 def start() -> None:
     """Begin to load the C++ extension, if any operator is called in C++."""
     if proven():
-        host.start()
+        cpp_extension.start()
 
 
 def calls() -> str:
@@ -148,13 +152,19 @@ def calls() -> str:
 
 def status() -> str:
     """The language in which calls of operators run on a GPU, and why."""
-    return f"{host.status()}; {calls()}" if proven() else f"Python and C: {calls()}"
+    return f"{cpp_extension.status()}; {calls()}" if proven() else f"Python: {calls()}"
 
 
-def enter(op: Operator, entry: Any, run: LaunchCache, nodes: list[Node]) -> None:
+def stays_in_python(op: Operator) -> bool:
+    """Whether C++ cannot call an operator: it neither increments version counters nor takes lists
+    of tensors."""
+    return bool(op.mutated) or any(a.kind == "Tensor[]" for a in op.args)
+
+
+def install_entry(op: Operator, entry: Any, run: LaunchCache, nodes: list[Node]) -> None:
     """Let an operator's function call C++ first, once the extension is loaded. The first of `nodes`
     that applies to a call is made."""
-    if op.mutated or any(a.kind == "Tensor[]" for a in op.args):
+    if stays_in_python(op):
         return
     entries[op.name] = entry
 
@@ -165,4 +175,4 @@ def enter(op: Operator, entry: Any, run: LaunchCache, nodes: list[Node]) -> None
         modes = vars(forward_ad)
         entry.__globals__["in_cpp"] = module.Entry(run.in_cpp, op.torch_name, active, modes, told)
 
-    host.when_loaded(connect)
+    cpp_extension.when_loaded(connect)

@@ -8,23 +8,24 @@ increasing order, all blocks of a cluster to the same one. Files, in reading ord
     runtime.h      the interfaces between a rung's code, the runtime and observers
     include/       headers for .cu files: kw_emulator.h is included implicitly, with one header per
                    topic in include/emulator/; cuda_fp16.h and others replace NVIDIA's
-    switch.h       the context switch, by hand, for x86-64 and aarch64
+    context_switch.h  the context switch, by hand, for x86-64 and aarch64
     worker.h       an OS thread that runs blocks
     fibers.h       stacks, the order of threads, deadlocks
-    meeting.h      barriers and warp operations
+    sync_point.h   barriers and warp operations
     bulk.h         copies by the tensor memory accelerator
-    products.h     wgmma; tensor_cores.cpp has its arithmetic
-    matrices.h     ldmatrix and stmatrix
+    wgmma.h        wgmma; tensor_cores.cpp has its arithmetic
+    ldmatrix.h     ldmatrix and stmatrix
     hopper/        asm statements of Hopper's instructions as calls of these
     cluster.h      the barrier of a cluster, mbarriers, sends to another block's shared memory
     interrupts.h   faults, and the clock that ends endless loops
     runtime.cpp    blocks, launches, the functions that kernels call
-    watch.cpp      the functions that instrumented builds call in place of libtsan's
+    tsan_hooks.cpp  the functions that instrumented builds call in place of libtsan's
     compiler.py    the compiler and its options for each kind of build
     build.py       libraries of kernels, by content, several instantiations at a time
     libraries.py   loads and launches them
     launch.py      runs a plan's launch
-    apart.py       runs launches that may corrupt memory in a separate process, host.py
+    subprocess_runner.py  runs launches that may corrupt memory in a separate process,
+                   subprocess_main.py
     messages.py    errors of the compiler and the runtime, with the rung's line
 
 Kinds of build: "fast" (-O2), "watched" (-O1, every memory access is reported to an observer),
@@ -69,9 +70,9 @@ __all__ = [
     "Schedule",
     "ensure",
     "launcher",
-    "looked_on",
     "missing",
     "mode",
+    "needs_this_process",
     "observed",
 ]
 
@@ -105,7 +106,7 @@ def mode(
         _active = outer
 
 
-def looked_on() -> bool:
+def needs_this_process() -> bool:
     """Whether launches bound now are observed in this process, by an observer or a debugger."""
     return _active.kind != "fast" or _active.observer is not None or _active.before is not None
 

@@ -38,12 +38,12 @@ def find(kernel: CudaKernel, kind: str) -> tuple[Path, int]:
     Raises:
         CompileError: as `ensure`.
     """
-    found = _note(kernel, kind)
-    if found is None:
+    note = _note(kernel, kind)
+    if note is None:
         ensure([kernel], kind)
-        found = _note(kernel, kind)
-        assert found is not None, kernel
-    return found
+        note = _note(kernel, kind)
+        assert note is not None, kernel
+    return note
 
 
 def ensure(kernels: Iterable[CudaKernel], kind: str = "fast") -> None:
@@ -124,8 +124,8 @@ def observer(folder: Path) -> Path:
 
     def build(work: Path) -> cache.Files:
         out = work / name
-        made = ["-shared", f"-I{compiler.HERE}", str(source), str(runtime()), "-o", str(out)]
-        done = run_compiler(work, [*options, *made])
+        command = ["-shared", f"-I{compiler.HERE}", str(source), str(runtime()), "-o", str(out)]
+        done = run_compiler(work, [*options, *command])
         if done.returncode:
             raise CompileError(f"{compiler.command()[0]} refused {source.name}:\n{done.stderr}")
         return {name: out.read_bytes()}
@@ -147,17 +147,19 @@ def _build(source: Path, kind: str, names: tuple[str, ...]) -> None:
     entry = cache.key([*_basis(source, kind), *names])
 
     def build(work: Path) -> cache.Files:
-        unit, made, out = (work / n for n in (compiler.UNIT, "unit.o", LIBRARY))
+        unit, object_file, out = (work / n for n in (compiler.UNIT, "unit.o", LIBRARY))
         unit.write_text(unit_of(source, names))
         include = [*(f"-I{p}" for p in includes.folders(source)), "-include", str(prelude(kind))]
         from . import hopper
 
         if hopper.needed(includes.texts(source)):
             unit, include = _translated(unit, source, [*include, *_options(kind)]), []
-        done = run_compiler(work, [*include, *_options(kind), "-c", str(unit), "-o", str(made)])
+        done = run_compiler(
+            work, [*include, *_options(kind), "-c", str(unit), "-o", str(object_file)]
+        )
         if not done.returncode:
             # separately, because with -fsanitize=thread the link would add libtsan
-            link = ["-shared", str(made), str(runtime()), "-Wl,--no-undefined", "-lm"]
+            link = ["-shared", str(object_file), str(runtime()), "-Wl,--no-undefined", "-lm"]
             done = run_compiler(work, [*link, "-o", str(out)])
         if done.returncode:
             raise CompileError(messages.explain(done.stderr, source, unit))

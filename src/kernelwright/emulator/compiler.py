@@ -16,7 +16,7 @@ from kernelwright.support.errors import ToolchainError
 HERE = Path(__file__).resolve().parent
 #: The file that includes a program and instantiates its kernels.
 UNIT = "unit.cpp"
-RUNTIME = ("runtime.cpp", "tensor_cores.cpp", "watch.cpp")
+RUNTIME = ("runtime.cpp", "tensor_cores.cpp", "tsan_hooks.cpp")
 LANGUAGE = ("-std=c++17", "-fPIC", "-pthread", "-w")
 #: CUDA C++ allows type punning, has wrapping integers and rounds after each operation. The linker
 #: options prevent symbols of one kernel's library from resolving to another's.
@@ -72,12 +72,12 @@ def command() -> tuple[str, ...]:
         if not shutil.which(named[0]):
             raise ToolchainError(f"CXX is {named[0]}, and there is no such program")
         return tuple(named)
-    found = next((c for c in ("g++", "clang++", "c++") if shutil.which(c)), None)
-    if found is None:
+    compiler = next((c for c in ("g++", "clang++", "c++") if shutil.which(c)), None)
+    if compiler is None:
         raise ToolchainError(
             "CUDA C++ rungs run on a CPU through a C++ compiler: install g++ or set CXX"
         )
-    return (found,)
+    return (compiler,)
 
 
 @cache

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "switch.h"
+#include "context_switch.h"
 #include "worker.h"
 
 namespace kw::emulator {

@@ -4,8 +4,8 @@ threadIdx, blockIdx, blockDim and gridDim may be used in any expression, also in
 condition. The other commands begin with `cuda`; `help cuda` lists them.
 
 The CUDA threads of a block are fibers of one OS thread: one runs, the others have saved their
-registers on their stacks (switch.h). To inspect a waiting thread, its registers replace those of
-the running thread until gdb resumes the program.
+registers on their stacks (context_switch.h). To inspect a waiting thread, its registers replace
+those of the running thread until gdb resumes the program.
 """
 
 from __future__ import annotations
@@ -91,10 +91,10 @@ class Look(Command):
 
     def act(self, index: list[int]) -> None:
         back()
-        found = named(index)
-        if int(found.address) != int(thread()):
-            look(found)
-        print(place(found.address))
+        chosen = named(index)
+        if int(chosen.address) != int(thread()):
+            look(chosen)
+        print(place(chosen.address))
         own_frame()
         gdb.execute("frame")
 

@@ -1,6 +1,7 @@
 """Loads libraries of kernels, launches kernels, and maps addresses to positions in library files.
 
-Imports only the standard library, because `host.py`, a process without PyTorch, imports it too.
+Imports only the standard library, because subprocess_main.py, a process without PyTorch,
+imports it too.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ def kinds(path: str, runtimes: str, number: int) -> tuple[str, ...]:
     """The kinds of a kernel's parameters."""
     listed = getattr(load(path, runtimes)[0], f"kw_kinds_{number}")
     listed.restype = POINTER(c_char_p)
-    found, names = listed(), []
-    while (name := found[len(names)]) is not None:
+    listing, names = listed(), []
+    while (name := listing[len(names)]) is not None:
         names.append(name.decode())
     return tuple(names)
 
@@ -122,8 +123,8 @@ def _held(kind: str, value: float | str) -> tuple[Any, int]:
 
 
 def _with_files(message: str) -> str:
-    def placed(found: re.Match[str]) -> str:
-        path, inside = in_file(int(found[1], 16))
+    def placed(match: re.Match[str]) -> str:
+        path, inside = in_file(int(match[1], 16))
         return f"@{path}@{inside:#x}@"
 
     return re.sub(r"@(0x[0-9a-f]+)@", placed, message)
@@ -151,14 +152,14 @@ def _segments(path: str) -> tuple[tuple[int, int, int], ...]:
         int.from_bytes(data[54:56], "little"),
         int.from_bytes(data[56:58], "little"),
     )
-    found = []
+    segments = []
     for at in range(headers, headers + size * count, size):
         if int.from_bytes(data[at : at + 4], "little") == 1:
             offset, address, _, length = (
                 int.from_bytes(data[at + k : at + k + 8], "little") for k in (8, 16, 24, 32)
             )
-            found.append((offset, address, length))
-    return tuple(found)
+            segments.append((offset, address, length))
+    return tuple(segments)
 
 
 def _virtual(path: str, offset: int) -> int:

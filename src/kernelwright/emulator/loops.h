@@ -9,7 +9,7 @@ namespace {
 
 std::atomic<unsigned long long> blocks_in_loops{0};
 
-constexpr std::size_t kRoom = kStack * kMostThreads;
+constexpr std::size_t kArena = kStack * kMostThreads;
 
 // The other threads of the block are not started: this one runs all of them.
 const InLoops *loop_over(Running &b, const Thread &first) {
@@ -23,7 +23,7 @@ const InLoops *loop_over(Running &b, const Thread &first) {
     t.wait = kNothing;
     t.async = nullptr;
   }
-  b.by->room.used = 0;
+  b.by->arena.used = 0;
   b.loops = {b.threads, &b.none, &b.by->progress};
   kw_current = &b.none;
   ++blocks_in_loops;
@@ -50,22 +50,22 @@ const kw::emulator::InLoops *kw_block_in_loops() {
 
 unsigned long long kw_blocks_in_loops() { return kw::emulator::blocks_in_loops; }
 
-void *kw_room(unsigned long long bytes) {
+void *kw_thread_values(unsigned long long bytes) {
   using namespace kw::emulator;
-  Room &r = worker_of(kw_current).room;
+  Arena &r = worker_of(kw_current).arena;
   if (!r.start) {
-    void *made = mmap(nullptr, kRoom, PROT_READ | PROT_WRITE,
+    void *made = mmap(nullptr, kArena, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (made == MAP_FAILED) kw_fail("no memory for the variables of a block's threads");
     r.start = static_cast<char *>(made);
   }
   bytes = (bytes + 63) / 64 * 64;
-  if (r.used + bytes > kRoom)
+  if (r.used + bytes > kArena)
     kw_fail("the threads of a block have more than %lu KiB of variables each", kStack / 1024);
   r.used += bytes;
   return r.start + r.used - bytes;
 }
 
-void kw_room_back(unsigned long long bytes) {
-  kw::emulator::worker_of(kw_current).room.used -= (bytes + 63) / 64 * 64;
+void kw_thread_values_free(unsigned long long bytes) {
+  kw::emulator::worker_of(kw_current).arena.used -= (bytes + 63) / 64 * 64;
 }

@@ -50,9 +50,9 @@ def unsupported_construct(error: str) -> str:
 def with_lines(message: str) -> str:
     """A message of `libraries.launch` with "@file@0x7f@" as "cuda_warp.cu:12"."""
 
-    def line(found: re.Match[str]) -> str:
-        inside = int(found[2], 16) - 1
-        return call_path(addr2line(found[1], [inside]).get(inside, ()), found[2])
+    def line(match: re.Match[str]) -> str:
+        inside = int(match[2], 16) - 1
+        return format_frames(resolve_addresses(match[1], [inside]).get(inside, ()), match[2])
 
     return re.sub(r"@([^@\n]*)@(0x[0-9a-f]+)@", line, message)
 
@@ -60,10 +60,10 @@ def with_lines(message: str) -> str:
 def line_of(address: int) -> str:
     """The line of the call before a return address: the innermost one outside the emulator, and the
     lines that it was inlined into."""
-    return call_path(frames_of(address), hex(address))
+    return format_frames(frames_of(address), hex(address))
 
 
-def call_path(frames: Frames, address: str) -> str:
+def format_frames(frames: Frames, address: str) -> str:
     places = [
         f"{Path(path).name}:{line}"
         for _, path, line in frames
@@ -92,12 +92,12 @@ def frames_of_all(addresses: Iterable[int]) -> dict[int, Frames]:
             if path:
                 by_library.setdefault(path, {})[inside - 1] = address
     for path, places in by_library.items():
-        for inside, frames in addr2line(path, places).items():
+        for inside, frames in resolve_addresses(path, places).items():
             known_frames[places[inside]] = frames
     return {address: known_frames[address] for address in wanted}
 
 
-def addr2line(path: str, addresses: Iterable[int]) -> dict[int, Frames]:
+def resolve_addresses(path: str, addresses: Iterable[int]) -> dict[int, Frames]:
     done = subprocess.run(
         ["addr2line", "-e", path, "-f", "-C", "-i", "-a"],
         input="".join(f"{a:#x}\n" for a in addresses),
@@ -117,4 +117,4 @@ def addr2line(path: str, addresses: Iterable[int]) -> dict[int, Frames]:
         if digits and file != "??":
             # a header included as "../name.cuh" keeps the dots in its path
             frames[at].append((line, os.path.normpath(file), int(digits[0])))
-    return {at: tuple(found) for at, found in frames.items()}
+    return {at: tuple(each) for at, each in frames.items()}

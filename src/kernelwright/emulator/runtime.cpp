@@ -15,10 +15,10 @@
 #include "fibers.h"
 #include "interrupts.h"
 #include "loops.h"
-#include "matrices.h"
-#include "meeting.h"
-#include "products.h"
-#include "shown.h"
+#include "ldmatrix.h"
+#include "sync_point.h"
+#include "wgmma.h"
+#include "debugger_view.h"
 
 __thread kw::emulator::Thread *kw_current __attribute__((tls_model("initial-exec"))) = nullptr;
 
@@ -44,7 +44,7 @@ void end_thread(Worker &w, Thread *t) {
     const unsigned lane = __builtin_ctz(left);
     const Thread &other = b.threads[t->warp() * 32 + lane];
     if (warp.waiting >> lane & 1 && other.wait != kActivemask)
-      try_meet(b, t->warp(), other.mask, other.wait);
+      try_complete(b, t->warp(), other.mask, other.wait);
   }
   if (b.arrived && b.arrived == b.alive) release(b);
   --w.alive;
@@ -339,7 +339,7 @@ std::uint64_t kw_warp_wait(Wait kind, unsigned mask, std::uint64_t value, unsign
                               t->lane(), mask, kNames[kind], t->where));
   Running &b = running(*t);
   b.warps[t->warp()].waiting |= 1u << t->lane();
-  if (kind != kActivemask && try_meet(b, t->warp(), mask, kind))
+  if (kind != kActivemask && try_complete(b, t->warp(), mask, kind))
     clear(b.ready, t->number);
   else
     wait(w, t);

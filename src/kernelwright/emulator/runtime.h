@@ -282,8 +282,8 @@ const char *kw_launch(const kw::emulator::Launch *);
 // execute it. Else the whole block has ended when the kernel returns.
 const kw::emulator::InLoops *kw_block_in_loops();
 // Memory of a block in loops, given back in reverse order.
-__attribute__((malloc)) void *kw_room(unsigned long long bytes);
-void kw_room_back(unsigned long long bytes);
+__attribute__((malloc)) void *kw_thread_values(unsigned long long bytes);
+void kw_thread_values_free(unsigned long long bytes);
 // Blocks that have run in loops, of all launches.
 unsigned long long kw_blocks_in_loops();
 // Blocks that have begun, of all launches of the process.

@@ -72,7 +72,7 @@ struct Products {
 };
 
 // Memory for what the threads of a block in loops keep, as much as their stacks may hold.
-struct Room {
+struct Arena {
   char *start = nullptr;
   std::size_t used = 0;
 };
@@ -107,7 +107,7 @@ struct Worker {
   unsigned missing, phase;  // of the cluster's barrier: threads that have yet to arrive
   std::vector<Thread> pool;
   std::vector<void *> stacks, free_stacks;
-  Room room;
+  Arena arena;
   std::deque<Bulk> bulk;  // copies under way
   void *home;             // where the OS thread waits for its blocks to end
   std::uint64_t random;

@@ -52,7 +52,7 @@ def _built(file: str = "launcher") -> Path:
     if not (headers / "Python.h").exists():
         raise ToolchainError(f"no Python.h in {headers}: install Python's development headers")
     path = SOURCE.with_name(f"{file}.c")
-    headers_too = sorted(path.parent.glob("host/*.h"))
+    headers_too = sorted(path.parent.glob("cpp_extension/*.h"))
     source = "".join(p.read_text() for p in (path, *headers_too))
     version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
     suffix = str(sysconfig.get_config_var("EXT_SUFFIX"))

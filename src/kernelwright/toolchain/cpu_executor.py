@@ -23,7 +23,7 @@ from kernelwright.contract import (
     TritonKernel,
     packed,
 )
-from kernelwright.emulator import apart, hopper
+from kernelwright.emulator import hopper, subprocess_runner
 from kernelwright.support import includes
 from kernelwright.support.errors import ToolchainError
 
@@ -41,7 +41,7 @@ def executor(
     outputs = dict(zip(operator.results, operator.outputs(**specs), strict=True))
     pointers = {a for step in plan.launches for a in step.args if isinstance(a, Pointers)}
     launchers = [_launcher(step) for step in plan.launches]
-    alone = apart.wanted(plan) and not emulator.looked_on()
+    alone = subprocess_runner.needed(plan) and not emulator.needs_this_process()
 
     empty = redzones.allocator() if redzones.active else _plain
 
@@ -83,9 +83,9 @@ def _launch_in_subprocess(
         Crashed: with the kernel and, if the checks find it, the line.
     """
     try:
-        with apart.borrowed(everything) as lent:
-            _launch(plan, launchers, lent.tensors, launch=lent.host.launch)
-            lent.give_back()
+        with subprocess_runner.shared_copies(everything) as copies:
+            _launch(plan, launchers, copies.tensors, launch=copies.process.launch)
+            copies.copy_back()
     except emulator.Crashed as e:
         raise emulator.Crashed(f"{e}{_out_of_bounds(plan, everything, fresh)}") from None
 
@@ -104,7 +104,7 @@ def _out_of_bounds(plan: Plan, everything: dict[str, Any], fresh: Iterable[str])
         _, _, found = look.call(lambda *_: _launch(plan, launchers, everything), everything, fresh)
         return f"; {found[0].text}" if found else ""
 
-    return apart.told_by_child(watched)
+    return subprocess_runner.result_in_fork(watched)
 
 
 def unable(plan: Plan) -> str | None:

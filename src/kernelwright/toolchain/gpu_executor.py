@@ -20,7 +20,7 @@ from kernelwright.machine import gpu_of
 from kernelwright.support import generated_code
 from kernelwright.support.errors import ToolchainError, refuse_capture
 
-from . import build, driver, host, pointer_arrays, redzones, tensor_maps
+from . import build, cpp_extension, driver, pointer_arrays, redzones, tensor_maps
 from .build import Tensors
 from .compiled import TENSOR_MAP_BYTES, hidden_parameters
 from .workspace import ZeroScratches, places
@@ -52,7 +52,7 @@ def executor(
     """
     bind = opened(plan, operator, specs, copies, device, Trace({}))
     run = bind()
-    if host.loaded is None:
+    if cpp_extension.loaded is None:
         run.again = bind  # in C++, once that is there
     return run
 
@@ -90,7 +90,7 @@ def opened(
         "device": device,
         "byte": torch.uint8,
         "pack": pack,
-        "host": host,
+        "cpp_extension": cpp_extension,
     }
     for i, step in enumerate(plan.launches):
         launcher, attributes = _launcher(step, tensors, device), _attributes(step)
@@ -117,8 +117,8 @@ def opened(
     if redzones.active is None:
         described = description_of(plan, operator, tensors, copies, sizes)
     in_cpp = [
-        "if host.loaded is not None:",
-        f"    return host.loaded.Plan(device, kept, {described})",
+        "if cpp_extension.loaded is not None:",
+        f"    return cpp_extension.loaded.Plan(device, kept, {described})",
     ] if described else []  # fmt: skip
     lines = [f"def bind({', '.join(trace.values)}):", *sizes.lines, *in_cpp, *run.splitlines(),
              "return run"]  # fmt: skip
@@ -198,10 +198,11 @@ def description_of(
     copies: tuple[str, ...],
     known: Sizes,
 ) -> str | None:
-    """The source of the arguments of host/plan.h's Plan, without the first two, that do the same as
-    `run`; None if C++ cannot: arrays of pointers, tensor maps, Numba's kernels, changed copies."""
-    if _pointers(plan) or _maps(plan) or set(copies) & set(operator.mutated):
+    """The source of the arguments of cpp_extension/plan.h's Plan, without the first two, that do
+    the same as `run`; None if C++ cannot: arrays of pointers, Numba's kernels, changed copies."""
+    if _pointers(plan) or set(copies) & set(operator.mutated):
         return None
+    maps = _maps(plan)
     if any(isinstance(step.kernel, NumbaKernel) for step in plan.launches):
         return None
     places_of = {a.name: i for i, a in enumerate(operator.args)}
@@ -218,6 +219,9 @@ def description_of(
         for a in step.args:
             if isinstance(a, Scalar):
                 given.append(_scalar_source(a, places_of, known))
+            elif isinstance(a, TensorMap) and a.tensor in sources:
+                layout = f"map{maps.index(a)}.layout"
+                given.append(f"('m', {sources[a.tensor][:-1]}, {a.tensor!r}, {layout}))")
             elif a in sources:
                 given.append(sources[a])
             else:

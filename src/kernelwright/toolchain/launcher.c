@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "host/interface.h"
+#include "cpp_extension/interface.h"
 
 // The driver's launch structures, as cuda.h lays them out (CUDA 12 and 13).
 typedef int Result;
@@ -124,6 +124,43 @@ static int fill(Value *value, char kind, PyObject *object) {
   return PyErr_Occurred() ? -1 : 0;
 }
 
+// Makes a context the thread's current one, if it is not; `foreign` says whether `leave` must undo
+// it. A new thread, or one that works on another device, has another context or none.
+static Result enter(void *context, int *foreign) {
+  void *current = NULL;
+  Result code = driver.get_context(&current);
+  *foreign = code == 0 && current != context;
+  if (*foreign) code = driver.push_context(context);
+  return code;
+}
+
+static Result leave(int foreign, Result code) {
+  void *current;
+  const Result popped = foreign ? driver.pop_context(&current) : 0;
+  return code ? code : popped;
+}
+
+// A tensor map without its address, as packed by tensor_maps.py.
+typedef struct {
+  uint64_t shape[5], strides[5];
+  unsigned box[5], steps[5];
+  int dtype, swizzle;
+  unsigned rank, unused;
+} Layout;
+_Static_assert(sizeof(Layout) == KW_LAYOUT_BYTES, "Layout");
+enum { NO_INTERLEAVE = 0, PROMOTE_TO_256_BYTES = 3, ZEROS_OUTSIDE = 0 };
+
+static Result write_map(void *context, uint64_t address, const void *layout, void *map) {
+  Layout l;
+  memcpy(&l, layout, sizeof l);
+  int foreign;
+  Result code = enter(context, &foreign);
+  if (code) return code;
+  code = driver.encode(map, l.dtype, l.rank, (void *)(uintptr_t)address, l.shape, l.strides, l.box,
+                       l.steps, NO_INTERLEAVE, l.swizzle, PROMOTE_TO_256_BYTES, ZEROS_OUTSIDE);
+  return leave(foreign, code);
+}
+
 // Does not need the interpreter. Other threads may start the same launcher at the same time.
 static Result start(const void *launcher, void *stream, const int32_t *grid, const Value *open) {
   const Launcher *l = launcher;
@@ -137,19 +174,10 @@ static Result start(const void *launcher, void *stream, const int32_t *grid, con
     const int at = l->slots[i];
     parameters[at] = l->kinds[at] == 'b' ? (const void *)open[i].bytes : &open[i];
   }
-  void *current = NULL;
-  Result code = driver.get_context(&current);
-  // A new thread, or one that works on another device, has another context or none.
-  const int foreign = code == 0 && current != l->context;
-  if (foreign) code = driver.push_context(l->context);
-  if (code == 0) {
-    code = driver.launch(&config, l->function, (void **)parameters, NULL);
-    if (foreign) {
-      const Result popped = driver.pop_context(&current);
-      code = code ? code : popped;
-    }
-  }
-  return code;
+  int foreign;
+  const Result code = enter(l->context, &foreign);
+  if (code) return code;
+  return leave(foreign, driver.launch(&config, l->function, (void **)parameters, NULL));
 }
 
 static PyObject *launch(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *keywords) {
@@ -280,43 +308,23 @@ static const char *name_of(const void *launcher) {
   return PyUnicode_AsUTF8(((const Launcher *)launcher)->name);
 }
 
-static const LauncherInterface interface = {start,       kind,    has_open_grid,
-                                            is_launcher, name_of, describe};
+static Result encode_for(const void *launcher, uint64_t address, const void *layout, void *map) {
+  return write_map(((const Launcher *)launcher)->context, address, layout, map);
+}
 
-// A tensor map without its address, as packed by tensor_maps.py.
-typedef struct {
-  uint64_t shape[5], strides[5];
-  unsigned box[5], steps[5];
-  int dtype, swizzle;
-  unsigned rank, unused;
-} Layout;
-_Static_assert(sizeof(Layout) == 136, "Layout");
-enum { NO_INTERLEAVE = 0, PROMOTE_TO_256_BYTES = 3, ZEROS_OUTSIDE = 0 };
+static const LauncherInterface interface = {start,   kind,     has_open_grid, is_launcher,
+                                            name_of, describe, encode_for};
 
 // The bytes of a map, or the driver's error code.
 static PyObject *encode(PyObject *module, PyObject *args) {
   unsigned long long context, address;
-  Py_buffer bytes;
-  Layout l;
-  if (!PyArg_ParseTuple(args, "KKy*", &context, &address, &bytes)) return NULL;
-  const int fits = bytes.len == sizeof l;
-  if (fits) memcpy(&l, bytes.buf, sizeof l);
-  PyBuffer_Release(&bytes);
-  if (!fits) return PyErr_Format(PyExc_TypeError, "a layout has %zu bytes", sizeof l);
-  _Alignas(64) char map[128];
-  void *current = NULL;
-  Result code = driver.get_context(&current);
-  const int foreign = code == 0 && current != (void *)(uintptr_t)context;
-  if (foreign) code = driver.push_context((void *)(uintptr_t)context);
-  if (code == 0) {
-    code =
-        driver.encode(map, l.dtype, l.rank, (void *)(uintptr_t)address, l.shape, l.strides, l.box,
-                      l.steps, NO_INTERLEAVE, l.swizzle, PROMOTE_TO_256_BYTES, ZEROS_OUTSIDE);
-    if (foreign) {
-      const Result popped = driver.pop_context(&current);
-      code = code ? code : popped;
-    }
-  }
+  Py_buffer layout;
+  if (!PyArg_ParseTuple(args, "KKy*", &context, &address, &layout)) return NULL;
+  _Alignas(64) char map[KW_MAP_BYTES];
+  const int fits = layout.len == KW_LAYOUT_BYTES;
+  const Result code = fits ? write_map((void *)(uintptr_t)context, address, layout.buf, map) : 0;
+  PyBuffer_Release(&layout);
+  if (!fits) return PyErr_Format(PyExc_TypeError, "a layout has %d bytes", KW_LAYOUT_BYTES);
   return code ? PyLong_FromLong(code) : PyBytes_FromStringAndSize(map, sizeof map);
 }
 

@@ -4,17 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import cache
+from types import ModuleType
 
 import torch
 
 from kernelwright.contract import CudaKernel
 from kernelwright.machine import gpu_of
 
-from . import c_extensions, driver, nvrtc
-from .tensors import in_c, module
+from . import c_extensions, driver, modes, nvrtc
 
 WORDS = 2048  # addresses that one launch writes, 16 of the 32 KiB that its arguments may take
 SOURCE = c_extensions.SOURCE.with_name("addresses.cu")
+
+
+@cache
+def module() -> ModuleType:
+    """tensor_lists.c, built and connected to PyTorch.
+
+    Raises:
+        ToolchainError: see `c_extensions.module`.
+    """
+    lists = c_extensions.module("tensor_lists")
+    lists.set_exchange(torch.Tensor.__dlpack_c_exchange_api__)
+    return lists
+
+
+def in_c() -> bool:
+    """Whether lists are read in C: on a GPU, where host time matters and launches need a C compiler
+    anyway."""
+    return modes.has_gpu() and c_extensions.compiler() is not None
 
 
 @cache

@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import types
 
 import pytest
 import torch
@@ -10,7 +9,7 @@ from torch import nn
 
 import kernelwright as kw
 from kernelwright.contract import H200
-from kernelwright.dispatch import binding, invalidate_selection, ladder, select, selection
+from kernelwright.dispatch import invalidate_selection, ladder, select, selection
 from kernelwright.machine import clock
 from kernelwright.ops import introspect
 from kernelwright.support import cache
@@ -251,22 +250,6 @@ def test_calls_are_selected_anew_after_a_table_has_changed(binds):
     for _ in range(2):
         torch.testing.assert_close(kw.softmax(x, -1), x.softmax(-1))
     assert binds == ["softmax"]
-
-
-def test_what_is_looked_up_in_c_is_selected_anew(binds, monkeypatch):
-    """As on a GPU, where tensors.c has its own dictionary of bound functions."""
-    monkeypatch.setattr(binding.tensors, "in_c", lambda: True)
-    run, users = binding.LaunchCache(SOFTMAX), lambda: None
-    user = types.FunctionType(users.__code__, {})
-    run.used_by(user)
-    x = randn(3, 43)
-    for again in range(3):
-        for _ in range(3):
-            function = user.__globals__["run"]
-            torch.testing.assert_close(function(x, -1, None), x.softmax(-1))
-        assert type(user.__globals__["run"]).__name__ == "Finder"
-        assert binds.count("softmax") == 1 + again
-        run.forget()
 
 
 def test_functions_without_a_ladder_are_no_calls():

@@ -14,8 +14,8 @@ import kernelwright
 from kernelwright import emulator, toolchain
 from kernelwright.contract import CudaKernel, Launch, Operator, Plan, TensorSpec
 from kernelwright.dispatch import ladder, source_hash
-from kernelwright.emulator.dissect import Dissection, forks
-from kernelwright.emulator.dissect.forks import Node
+from kernelwright.emulator.dissect import Dissection, branches
+from kernelwright.emulator.dissect.branches import Node
 from kernelwright.workbench.binary_info import dissect
 from kernelwright.workbench.records import records
 from support.paths import FIXTURES
@@ -106,11 +106,11 @@ def test_lanes_diverge_where_a_branch_has_accesses(patterns, kernel):
 
 def test_sides_that_only_compute_do_not_make_a_branch():
     calm = {1: Node((2, 3), False), 2: Node((3,), False), 3: Node((), True)}
-    assert forks.counted(calm) == (set(), {2})
+    assert branches.find_branches(calm) == (set(), {2})
     touching = {**calm, 2: Node((3,), True)}
-    assert forks.counted(touching) == ({1}, set())
+    assert branches.find_branches(touching) == ({1}, set())
     round_and_round = {**calm, 2: Node((2, 3), False)}
-    assert 1 in forks.counted(round_and_round)[0]
+    assert 1 in branches.find_branches(round_and_round)[0]
 
 
 def test_lines_are_the_sources_and_vectors_are_one_access(patterns):

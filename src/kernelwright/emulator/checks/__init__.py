@@ -4,12 +4,13 @@ divergent barriers: the counterpart of compute-sanitizer's tools on a CPU.
     watch = Watch(("races", "bounds"), seed=7)
     with watch.mode():
         run = toolchain.executor(plan, operator, specs, copies, device)
-    _, _, found = watch.call(run, args, fresh={"y"})
+    _, _, findings = watch.call(run, args, fresh={"y"})
 
-Files: order.h tracks the happens-before order, mail.h the ordering between blocks of a cluster,
-regions.h the memory that a launch may access, shadow.h the shadow memory of each 4 bytes,
-findings.h the findings, meetings.h barriers and operations of warps; checks.cpp checks each access;
-words.py writes findings with the rung's lines.
+Files: order.h tracks the happens-before order, mbarrier_order.h that between blocks of a cluster,
+volatile_order.h that of volatile writes; deferred_checks.h holds what is known only after an
+access, regions.h the memory that a launch may access, shadow.h the shadow memory of each 4 bytes,
+findings.h the findings; sync_checks.h checks barriers and warp operations, async_checks.h
+asynchronous instructions, checks.cpp each access; report.py writes findings with the rung's lines.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import build, hopper, messages
 from ..launch import EmulationError, Schedule, load
-from .words import Call, Finding, Memory, RawFinding, RawRegion, complaint, said
+from .report import Call, Finding, Memory, RawFinding, RawRegion, error_finding, format_findings
 
 if TYPE_CHECKING:  # whole programs are checked without PyTorch
     import torch
@@ -94,23 +95,23 @@ class Watch:
             result = run(*args.values())
         except EmulationError as e:
             stopped = str(e)
-        found = self._found()
+        findings = self._raw_findings()
         if stopped:
-            found += complaint(stopped, found)
-        return stopped is None, result, found
+            findings += error_finding(stopped, findings)
+        return stopped is None, result, findings
 
-    def met(self) -> set[frozenset[tuple[str, int]]]:
+    def sync_points(self) -> set[frozenset[tuple[str, int]]]:
         """The (file, line)s of each barrier and fence that the last call reached: its own, and
         those that it was inlined into."""
         count = c_size_t()
-        raw = _library().kw_checks_met(byref(count))
+        raw = _library().kw_checks_sync_points(byref(count))
         frames = (messages.frames_of(raw[i]) for i in range(count.value))
-        return {frozenset((path, line) for _, path, line in found) for found in frames}
+        return {frozenset((path, line) for _, path, line in inlined) for inlined in frames}
 
-    def _found(self) -> list[Finding]:
+    def _raw_findings(self) -> list[Finding]:
         count = c_size_t()
         raw = _library().kw_checks_findings(byref(count))
-        return said([raw[i] for i in range(count.value)], self._calls)
+        return format_findings([raw[i] for i in range(count.value)], self._calls)
 
     def _before(self, step: Launch, values: Sequence[Any]) -> None:
         """Tell the observer which memory a launch may access."""
@@ -196,13 +197,13 @@ def _variables(kernel: CudaKernel) -> dict[tuple[int, int], str]:
     """{(offset, bytes): name} of the static shared variables that a kernel may access: those of its
     library that, judging by their names, do not belong to another kernel."""
     path, _ = build.find(kernel, "watched")
-    found, mine = thread_locals(path), kernel.name.replace(" ", "")
+    variables, mine = thread_locals(path), kernel.name.replace(" ", "")
     base = mine.split("<")[0]
     kernels = re.findall(
         r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(",
         kernel.source.read_text(),
     )
-    known = any(owner.startswith(f"{mine}(") for owner, _ in found.values())
+    known = any(owner.startswith(f"{mine}(") for owner, _ in variables.values())
 
     def may_touch(owner: str) -> bool:
         its = re.split(r"[<(]", owner)[0]
@@ -210,7 +211,7 @@ def _variables(kernel: CudaKernel) -> dict[tuple[int, int], str]:
             return not known or owner.startswith(f"{mine}(")
         return its not in kernels
 
-    return {where: name for where, (owner, name) in found.items() if may_touch(owner)}
+    return {where: name for where, (owner, name) in variables.items() if may_touch(owner)}
 
 
 @once
@@ -219,13 +220,13 @@ def thread_locals(path: Path) -> dict[tuple[int, int], tuple[str, str]]:
     done = subprocess.run(
         ["readelf", "-WsC", str(path)], capture_output=True, text=True, check=True
     )
-    found: dict[tuple[int, int], tuple[str, str]] = {}
+    symbols: dict[tuple[int, int], tuple[str, str]] = {}
     for line in done.stdout.splitlines():
         fields = line.split(maxsplit=7)
         if len(fields) == 8 and fields[3] == "TLS" and int(fields[2], 0):
             owner, _, name = fields[7].rpartition("::")
-            found[int(fields[1], 16), int(fields[2], 0)] = owner.replace(" ", ""), name
-    return found
+            symbols[int(fields[1], 16), int(fields[2], 0)] = owner.replace(" ", ""), name
+    return symbols
 
 
 @once
@@ -236,8 +237,8 @@ def _library() -> ctypes.CDLL:
     lib.kw_checks_begin.restype = None
     lib.kw_checks_launch.argtypes = (POINTER(RawRegion), c_size_t) * 2
     lib.kw_checks_launch.restype = None
-    lib.kw_checks_met.argtypes = (POINTER(c_size_t),)
-    lib.kw_checks_met.restype = POINTER(ctypes.c_uint64)
+    lib.kw_checks_sync_points.argtypes = (POINTER(c_size_t),)
+    lib.kw_checks_sync_points.restype = POINTER(ctypes.c_uint64)
     lib.kw_checks_findings.argtypes = (POINTER(c_size_t),)
     lib.kw_checks_findings.restype = POINTER(RawFinding)
     return lib

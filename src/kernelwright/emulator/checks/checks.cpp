@@ -1,6 +1,6 @@
 // The observer behind `verify --check`: races, bounds, uninitialized reads, divergence.
 // Observes launches of one worker; its interface is at the end of the file.
-#include "meetings.h"
+#include "sync_checks.h"
 
 namespace kw::emulator {
 namespace {
@@ -8,7 +8,7 @@ namespace {
 // ---- one access
 
 // Lanes of one warp do not take turns by themselves: there, volatile orders nothing.
-bool may_meet(const Event &e, const Seen &s, bool in_shared) {
+bool cannot_race(const Event &e, const Seen &s, bool in_shared) {
   if ((e.kind | s.kind) & kSent) return e.kind & s.kind & kAtomic;
   const unsigned strong = e.kind & s.kind & (kVolatile | kAtomic);
   if (strong & kAtomic) return true;
@@ -39,8 +39,8 @@ bool may_be_old(const Event &e, const Seen &s) {
       e.block == number_of(*s.t.block))
     return false;
   if (order.before(e, s.t)) return false;
-  const Sights::How how = sights.later(e, s.t, s.address);
-  return how == Sights::kPolled || (how && order.missing(e, s.t) != kNoLater);
+  const VolatileOrder::How how = volatile_order.later(e, s.t, s.address);
+  return how == VolatileOrder::kPolled || (how && order.missing(e, s.t) != kNoLater);
 }
 
 void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, std::uint32_t turn,
@@ -60,7 +60,7 @@ void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, st
   if (writes) cell.written |= bits;
   if (!(wanted & kRaces)) return;
   const auto conflicts = [&](const Event &e) {
-    return e.set && !may_meet(e, s, in_shared) && !order.before(e, s.t);
+    return e.set && !cannot_race(e, s, in_shared) && !order.before(e, s.t);
   };
   const auto report = [&](const Event &e) {
     Finding f = s.finding(kRace);
@@ -94,7 +94,7 @@ void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, st
     }
     // an atomic update beside others: a plain write that comes later must be ordered with all
     Event &old = cell.write;
-    const bool beside = old.set && !order.before(old, s.t) && may_meet(old, s, in_shared);
+    const bool beside = old.set && !order.before(old, s.t) && cannot_race(old, s, in_shared);
     if (beside || initializes(old, s)) cell.reads[cell.reads[0].set ? 1 : 0] = old;
     cell.write = now;
     return;
@@ -147,8 +147,8 @@ void in_shared(Seen &s, std::uint32_t place, std::uintptr_t at, const Event *sen
 
 // A volatile or atomic access to global memory.
 void look_at_sight(const Seen &s, const Event &now) {
-  if (!(s.kind & kWrite) || s.kind & kAtomic) sights.read(s.t, s.address, s.kind & kAtomic);
-  if (s.kind & kWrite && sights.write(s.address, now)) order.advance(s.t);
+  if (!(s.kind & kWrite) || s.kind & kAtomic) volatile_order.read(s.t, s.address, s.kind & kAtomic);
+  if (s.kind & kWrite && volatile_order.write(s.address, now)) order.advance(s.t);
 }
 
 void in_global(Seen &s, std::uint32_t place, const Event *sent = nullptr) {
@@ -220,7 +220,8 @@ void access(Thread &t, const void *address, unsigned bytes, unsigned kind, const
   } else if (const Block *other = t.block->cluster > 1 ? kw_shared_of(address, &offset) : nullptr) {
     s.owner = other;
     in_shared(s, place, offset);
-    if (wanted & kBounds) mail.look(t, s.finding(kMayHaveEnded), order.event(t, kind & 7, place));
+    if (wanted & kBounds)
+      mbarriers.look(t, s.finding(kMayHaveEnded), order.event(t, kind & 7, place));
   } else {
     in_global(s, place);
   }
@@ -239,26 +240,26 @@ Finding finding_of(const Thread &t, const Across &a, std::uint32_t what, unsigne
 
 }  // namespace
 }  // namespace kw::emulator
-#include "engines.h"
+#include "async_checks.h"
 namespace kw::emulator {
 namespace {
 
-// ---- who meets whom
+// ---- synchronization
 
 void launch_begin(const Launch &) {
   engines.launch();
   pending.clear();
   ++launch_turn;
   order.launch();
-  sights.launch();
+  volatile_order.launch();
 }
 
 void block_begin(Block &b) {
   arrivals.clear();
   engines.block(b);
   order.block(b, number_of(b));
-  sights.block(b);
-  mail.block(b);
+  volatile_order.block(b);
+  mbarriers.block(b);
   Memory &memory = memories[b.rank];
   memory.turn = ++turns;
   const std::size_t size = b.shared ? b.shared_bytes + b.dynamic_bytes : 0;
@@ -298,21 +299,21 @@ void send(Thread &t, const Across &a, Mailbox *box) {
 }
 
 void across(Thread &t, const Across &a) {
-  if (a.what != kSend) meet(a.where);
+  if (a.what != kSend) note_sync_point(a.where);
   if (a.what == kArrive || a.what == kArriveRelaxed || a.what == kPass) {
     if (a.what == kPass)
       order.pass(t);
     else
-      order.arrive(t, a.what == kArriveRelaxed), mail.arrive(t);
-    const Alike other = mail.alike(t, a);
+      order.arrive(t, a.what == kArriveRelaxed), mbarriers.arrive(t);
+    const Alike other = mbarriers.alike(t, a);
     if (wanted & kDivergence && other.where != a.where)
       findings.add({kTwoBarriers, kNowhere, 0, 0, launch_turn, 0, 0, 0, side_of(t, a.where, 0),
                     side_of(t.block->threads[other.thread], other.where, 0), 0});
     return;
   }
-  if (a.what == kPublish) return mail.fence(t);
-  if (a.what == kInitialise) return mail.init(a, order.event(t, kWrite, place_of(a.where)));
-  Mailbox *box = mail.find(*a.block, a.mbarrier);
+  if (a.what == kPublish) return mbarriers.fence(t);
+  if (a.what == kInitialise) return mbarriers.init(a, order.event(t, kWrite, place_of(a.where)));
+  Mailbox *box = mbarriers.find(*a.block, a.mbarrier);
   if (box && wanted & kRaces && !box->ready(order, t)) {
     Finding f =
         finding_of(t, a, kNotReady, a.mbarrier, 8, a.what == kSend ? kWrite | kSent : kRead);
@@ -324,7 +325,7 @@ void across(Thread &t, const Across &a) {
     if (!order_starts(order, t, *a.block, number_of(*a.block)))
       findings.add(finding_of(t, a, kNotStarted, a.mbarrier, 8, kWrite | kAtomic));
     const Event now = order.event(t, kWrite | kAtomic, place_of(a.where));
-    mail.look(t, finding_of(t, a, kMayHaveEnded, a.mbarrier, 8, kWrite | kAtomic), now, true);
+    mbarriers.look(t, finding_of(t, a, kMayHaveEnded, a.mbarrier, 8, kWrite | kAtomic), now, true);
   }
   if (a.what == kReceive) return order.learn(t, box->come());
   if (box) box->bring(order.release(t), a.phase, a.ends);
@@ -332,12 +333,12 @@ void across(Thread &t, const Across &a) {
 
 void thread_exit(Thread &t) {
   exit_engines(t);
-  unsettled.settle(findings), mail.exit(t, order.known(t));
+  unsettled.settle(findings), mbarriers.exit(t, order.known(t));
 }
 
 void block_end(Block &b) {
-  mail.each_unknown(b, order, [](const Finding &f) { findings.add(f); });
-  mail.each_unheard(b, [](const Finding &f) { findings.add(f); });
+  mbarriers.each_unknown(b, order, [](const Finding &f) { findings.add(f); });
+  mbarriers.each_unheard(b, [](const Finding &f) { findings.add(f); });
 }
 
 const Observer observer = {launch_begin, nullptr, block_begin, block_end, thread_begin, thread_exit,
@@ -359,7 +360,7 @@ void kw_checks_begin(unsigned checks, unsigned char unwritten) {
   launch_turn = turns = 0;
   pending.clear(), unsettled = {};
   findings.clear();
-  met.clear();
+  sync_points.clear();
   shadows.clear();
   regions.clear();
   for (Memory &m : memories) m = {};
@@ -404,10 +405,10 @@ const Finding *kw_checks_findings(std::size_t *count) {
   return findings.all().data();
 }
 
-// Where threads of the call met at barriers, and where they fenced.
-const std::uint64_t *kw_checks_met(std::size_t *count) {
-  *count = met.size();
-  return met.data();
+// Where threads of the call synchronized at barriers, and where they fenced.
+const std::uint64_t *kw_checks_sync_points(std::size_t *count) {
+  *count = sync_points.size();
+  return sync_points.data();
 }
 }
 #pragma GCC visibility pop

@@ -12,7 +12,7 @@ enum Kind : std::uint32_t {
   kOutside,     // a touches what no argument and no shared variable holds
   kMisaligned,  // a's address is no multiple of its size
   kNeverWritten,
-  kTwoBarriers,    // a and b meet, each in another line's barrier
+  kTwoBarriers,    // a and b wait, each in another line's barrier
   kAbsentLane,     // a reads by a shuffle from a lane that does not take part
   kNotReady,       // a uses an mbarrier that b initializes, and nothing orders them
   kNotStarted,     // a sends to a block that may not have started

@@ -5,7 +5,7 @@
 // the block. __syncwarp orders the lanes of its mask: each lane has a vector of the clocks of other
 // lanes that it knows. Between blocks, and between warps without a barrier, a fence followed by an
 // atomic or volatile write releases what a thread knows; a read of that value followed by a fence
-// acquires it. In a cluster its barrier does this too; mail.h handles its mbarriers.
+// acquires it. In a cluster its barrier does this too; mbarrier_order.h handles its mbarriers.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -160,7 +160,7 @@ class Order {
     own.number = number;
     own.news = own.handed = false;
     for (Known &known : own.named) known = nullptr;
-    meetings_[0] = meetings_[1] = {};
+    cluster_phases_[0] = cluster_phases_[1] = {};
   }
   void begin(const Thread &t) { view_of(t).begin(t.lane()); }
 
@@ -249,11 +249,11 @@ class Order {
 
   // The cluster's barrier. A relaxed arrival releases what the thread has fenced.
   void arrive(const Thread &t, bool relaxed) {
-    Meeting &meeting = meetings_[t.phase % 2];
-    if (meeting.phase != t.phase) meeting = {t.phase, nullptr};
-    meeting.known = both(meeting.known, relaxed ? view_of(t).released : release(t));
+    ClusterPhase &phase = cluster_phases_[t.phase % 2];
+    if (phase.phase != t.phase) phase = {t.phase, nullptr};
+    phase.known = both(phase.known, relaxed ? view_of(t).released : release(t));
   }
-  void pass(const Thread &t) { learn(t, meetings_[(t.phase - 1) % 2].known); }
+  void pass(const Thread &t) { learn(t, cluster_phases_[(t.phase - 1) % 2].known); }
 
   // Shuffles, votes and matches order nothing: "these intrinsics do not imply a memory barrier".
   void syncwarp(const Thread &first, unsigned lanes) {
@@ -329,7 +329,7 @@ class Order {
     Known named[16];      // released at the numbered barriers
   };
   // The threads that have arrived at a phase of the cluster's barrier.
-  struct Meeting {
+  struct ClusterPhase {
     std::uint32_t phase;
     Known known;
   };
@@ -340,7 +340,7 @@ class Order {
   const View &view_of(const Thread &t) const { return of(t).views[t.number]; }
 
   InBlock blocks_[kMostBlocks];
-  Meeting meetings_[2] = {};
+  ClusterPhase cluster_phases_[2] = {};
   std::unordered_map<const void *, Handover> words_;
 };
 

@@ -4,10 +4,10 @@
 #include <map>
 
 #include "findings.h"
-#include "late.h"
-#include "mail.h"
+#include "deferred_checks.h"
+#include "mbarrier_order.h"
 #include "regions.h"
-#include "sights.h"
+#include "volatile_order.h"
 
 namespace kw::emulator {
 namespace {
@@ -23,8 +23,8 @@ unsigned wanted;
 unsigned char fill;  // of uninitialized shared memory
 Findings findings;
 Order order;
-Sights sights;
-Mail mail;
+VolatileOrder volatile_order;
+MbarrierOrder mbarriers;
 std::map<std::pair<std::uintptr_t, std::uintptr_t>, std::unique_ptr<Shadow>> shadows;
 std::vector<Region> regions;    // of this launch, by address
 std::vector<Region> variables;  // static __shared__ ones
@@ -45,8 +45,8 @@ struct Arrivals {
   std::map<unsigned, Event> now, before;
 };
 std::map<std::pair<unsigned, unsigned>, Arrivals> arrivals;  // by block of the cluster and barrier
-bool stores_same;                // the bulk store that begins writes what others have stored there
-std::vector<std::uint64_t> met;  // instructions of barriers and fences that had an effect
+bool stores_same;  // the bulk store that begins writes what others have stored there
+std::vector<std::uint64_t> sync_points;  // instructions of barriers and fences that had an effect
 
 std::uint32_t place_of(const void *where) {
   if (places.size() * 2 >= place_table.size()) {
@@ -67,9 +67,10 @@ std::uint32_t place_of(const void *where) {
   }
 }
 
-void meet(const void *where) {
+void note_sync_point(const void *where) {
   const auto at = reinterpret_cast<std::uint64_t>(where);
-  if (std::find(met.begin(), met.end(), at) == met.end()) met.push_back(at);
+  if (std::find(sync_points.begin(), sync_points.end(), at) == sync_points.end())
+    sync_points.push_back(at);
 }
 
 Index unfold(std::uint64_t i, const Index &size) {

@@ -4,11 +4,11 @@ a profiler's counters on a CPU.
     look = Dissection()
     with look.mode():
         run = dispatch.launcher(ladder, args, "cuda_warp", config)
-    found = look.call(run, args)
+    launches = look.call(run, args)
 
-Files: together.h groups the executions of a warp's lanes, requests.h computes the cost of a
-request, dissect.cpp observes; forks.py decides what counts as a branch, lines.py finds the rung's
-lines. docs: "dissect and debug" describes the model and its limits.
+Files: warp_convergence.h groups the executions of a warp's lanes, requests.h computes the cost of a
+request, dissect.cpp observes; branches.py decides what counts as a branch, lines.py finds the
+rung's lines. docs: "dissect and debug" describes the model and its limits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import build, hopper
 from ..launch import Schedule
-from .forks import Node, counted
+from .branches import Node, find_branches
 from .lines import Place, places_of
 
 if TYPE_CHECKING:  # whole programs are dissected without PyTorch
@@ -61,7 +61,7 @@ class RawSite(Structure):
 class RawStep(Structure):
     _fields_ = [
         *((n, c_uint64) for n in ("where", "executions", "lanes", "parted", "works")),
-        ("ways", c_uint64 * 4),
+        ("successors", c_uint64 * 4),
     ]
 
 
@@ -107,7 +107,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Branch:
-    """A branch (forks.py decides which ones count): how often warps executed it, with how many
+    """A branch (branches.py decides which ones count): how often warps executed it, with how many
     lanes in total, and how often it diverged."""
 
     place: Place
@@ -194,10 +194,10 @@ class Dissection:
         if step is None:
             return
         lib, count = _library(), c_size_t()
-        found = lib.kw_dissect_sites(byref(count))
-        sites = [found[i] for i in range(count.value)]
-        found = lib.kw_dissect_steps(byref(count))
-        steps = [found[i] for i in range(count.value)]
+        rows = lib.kw_dissect_sites(byref(count))
+        sites = [rows[i] for i in range(count.value)]
+        rows = lib.kw_dissect_steps(byref(count))
+        steps = [rows[i] for i in range(count.value)]
         regions = lib.kw_dissect_regions()
         memory = tuple(
             Memory(
@@ -228,11 +228,11 @@ def dissected(
         executable: as `places_of` takes it.
     """
     sites = [s for s in sites if s.sums.requests]
-    nodes = {s.where: Node(tuple(filter(None, s.ways)), s.works > 0) for s in steps}
-    counting, selected = counted(nodes)
-    forks = [s for s in steps if s.where in counting]
+    nodes = {s.where: Node(tuple(filter(None, s.successors)), s.works > 0) for s in steps}
+    counting, selected = find_branches(nodes)
+    branches = [s for s in steps if s.where in counting]
     steps = [s for s in steps if s.where not in selected]
-    places = places_of(source, [s.where for s in sites], [s.where for s in forks], executable)
+    places = places_of(source, [s.where for s in sites], [s.where for s in branches], executable)
     names = [m.name for m in memory]
     return Dissected(
         kernel,
@@ -241,7 +241,7 @@ def dissected(
         tuple(filter(None, (_access(s, places[s.where], names) for s in sites))),
         tuple(
             Branch(places[-s.where], s.executions, s.lanes, s.parted)
-            for s in forks
+            for s in branches
             if -s.where in places
         ),
         memory,

@@ -3,7 +3,7 @@
 #include "descriptor.h"
 #include "requests.h"
 #include "runtime.h"
-#include "together.h"
+#include "warp_convergence.h"
 
 #include <memory>
 
@@ -220,7 +220,7 @@ void path(Thread &t, const void *where) {
 
 // All live lanes of a warp have converged: their earlier executions are complete, and they execute
 // the current one together.
-void meet(const Block &b, unsigned number) {
+void converge(const Block &b, unsigned number) {
   Warp &w = warps[first_warp(b) + number];
   Lane *const its = &lanes[b.rank * b.count + number * 32];
   for (Open &o : w.open) finish(o);
@@ -231,7 +231,7 @@ void meet(const Block &b, unsigned number) {
   for (std::uint32_t left = w.live; left; left &= left - 1) {
     const auto i = static_cast<unsigned>(__builtin_ctz(left));
     Lane &lane = its[i];
-    lane.meet();
+    lane.converge();
     if (!lane.block) continue;
     const auto next = static_cast<std::uint32_t>(present.size());
     const Execution &was = w.executions[lane.execution];
@@ -251,25 +251,25 @@ void block_begin(Block &b) {
   for (unsigned i = 0; i < b.count; ++i) {
     const Thread &t = b.threads[i];
     warp_of(t).live |= 1u << t.lane();
-    lane_of(t).meet();
+    lane_of(t).converge();
     lane_of(t).block = 0;
   }
 }
 void block_end(Block &b) {
   for (unsigned i = 0; i < warps_of(b); ++i) {
     warps[first_warp(b) + i].live = 0;
-    meet(b, i);
+    converge(b, i);
   }
 }
 void thread_exit(Thread &t) { warp_of(t).live &= ~(1u << t.lane()); }
 void barrier(Block &b) {
   for (unsigned i = 0; i < b.count; ++i)
     if (b.threads[i].wait != kNothing) works(b.threads[i]);
-  for (unsigned i = 0; i < warps_of(b); ++i) meet(b, i);
+  for (unsigned i = 0; i < warps_of(b); ++i) converge(b, i);
 }
 void warp(Thread &first, unsigned those) {
   works(first);
-  if (those == warp_of(first).live) meet(*first.block, first.warp());
+  if (those == warp_of(first).live) converge(*first.block, first.warp());
 }
 void across(Thread &t, const Across &) { works(t); }
 

@@ -52,7 +52,7 @@ def places_of(
     jumps = _jumps(blocks, executable)
     wanted = [*accesses, *(jumps[b] for b in blocks if b in jumps)]
     if executable:
-        before = messages.addr2line(str(executable), {a - 1: a for a in wanted})
+        before = messages.resolve_addresses(str(executable), {a - 1: a for a in wanted})
         frames = {a: before.get(a - 1, ()) for a in wanted}
     else:
         frames = messages.frames_of_all(wanted)
@@ -83,7 +83,7 @@ def _place(source: Path, frames: Sequence[tuple[str, str, int]]) -> Place:
 
 def _jumps(blocks: Iterable[int], executable: Path | None = None) -> dict[int, int]:
     """The address after the conditional jump that ends each basic block."""
-    found: dict[int, int] = {}
+    ends: dict[int, int] = {}
     by_library: dict[str, list[tuple[int, int]]] = {}
     for block in blocks:
         path, inside = (str(executable), block) if executable else libraries.in_file(block)
@@ -100,5 +100,5 @@ def _jumps(blocks: Iterable[int], executable: Path | None = None) -> dict[int, i
         for inside, block in those:
             jump = next((j for j in jumps if j >= inside), None)
             if jump is not None:
-                found[block] = block + jump - inside + 1  # the address after the instruction
-    return found
+                ends[block] = block + jump - inside + 1  # the address after the instruction
+    return ends

@@ -6,7 +6,7 @@ of a preprocessed unit by C++ that calls the runtime:
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address), "r"(count) : "memory");
     { auto &&kw_0 = (address); auto &&kw_1 = (count); kw_mbarrier_init(kw_u(kw_0), kw_u(kw_1)); }
 
-The runtime's parts are ../bulk.h, ../products.h, ../matrices.h and ../cluster.h; the arithmetic of
+The runtime's parts are ../bulk.h, ../wgmma.h, ../matrices.h and ../cluster.h; the arithmetic of
 tensor cores is in ../tensor_cores.cpp.
 """
 

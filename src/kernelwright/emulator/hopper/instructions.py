@@ -55,16 +55,16 @@ def cpp(text: str, names: Names) -> str:
     Raises:
         Refused: one of them is not emulated.
     """
-    made: list[str] = []
+    statements: list[str] = []
     for piece in text.split(";"):
         one = piece.strip().lstrip("{}").strip()
         if not one:
             continue
         try:
-            made.append(_instruction(one, names))
+            statements.append(_instruction(one, names))
         except (ValueError, KeyError, IndexError):
             raise Refused(" ".join(one.split())) from None
-    return " ".join(made)
+    return " ".join(statements)
 
 
 def _instruction(one: str, names: Names) -> str:

@@ -25,7 +25,7 @@ def translated(text: str) -> str:
     """
     text = _ALIGNED.sub(r"\2 \1", text)
     all_ = tokens(text)
-    made: list[str] = []
+    parts: list[str] = []
     at = 0
     for i, token in enumerate(all_):
         if token.text != WORD or token.start < at:
@@ -33,9 +33,9 @@ def translated(text: str) -> str:
         end = _end(all_, i)
         if end is None:
             continue
-        made += [text[at : token.start], _statement(text, token.start, end)]
+        parts += [text[at : token.start], _statement(text, token.start, end)]
         at = end
-    return "".join([*made, text[at:]])
+    return "".join([*parts, text[at:]])
 
 
 def _end(all_, i: int) -> int | None:

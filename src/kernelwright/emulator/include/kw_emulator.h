@@ -24,5 +24,5 @@
 #include "emulator/clusters.h"
 #include "emulator/hopper.h"
 #include "emulator/maths.h"
-#include "emulator/rest.h"
+#include "emulator/misc.h"
 #include "emulator/entry.h"

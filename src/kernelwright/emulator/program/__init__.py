@@ -10,7 +10,7 @@
     run.py       runs it and reads the runtime's report
     checks.py    findings of the checks
     dissect.py   costs of accesses by line
-    places.py    addresses as lines
+    addr2line.py    addresses as lines
     sizes.py     names that decide how much work a program is
     errors.py    messages of the compiler
     host/        the host API: memory, launches, streams, events, graphs, device properties

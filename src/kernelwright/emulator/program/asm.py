@@ -59,7 +59,7 @@ def _operands(
     all_: list[Token], first: int, last: int
 ) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """Those of "=r"(x), "r"(y); nvcc does not need the commas."""
-    made: list[tuple[tuple[int, int], tuple[int, int]]] = []
+    operands: list[tuple[tuple[int, int], tuple[int, int]]] = []
     at = first
     while at < last:
         if all_[at].text == ",":
@@ -68,12 +68,12 @@ def _operands(
         paren = next((k for k in range(at, last) if all_[k].text == "("), last)
         end = closing(all_, paren) if paren < last else None
         end = last if end is None else end + 1
-        made.append(((at, paren), (paren, end)))
+        operands.append(((at, paren), (paren, end)))
         at = end
-    return made
+    return operands
 
 
-def made_by_macros(one: Asm, macros: Set[str]) -> bool:
+def built_by_macros(one: Asm, macros: Set[str]) -> bool:
     """Whether macros may make some of a statement's operands.
 
     Args:
@@ -151,17 +151,17 @@ def _end(text: str, at: int) -> int:
 
 def _with_single_colons(all_: list[Token]) -> list[Token]:
     """In no bracket, :: is an empty list between two colons."""
-    made: list[Token] = []
+    split_tokens: list[Token] = []
     depth = 0
     for t in all_:
         if t.kind == "mark":
             depth += (t.text in "([{") - (t.text in ")]}")
             if t.text == "::" and depth == 1:
-                made.append(Token("mark", ":", t.start, t.start + 1))
-                made.append(Token("mark", ":", t.end - 1, t.end))
+                split_tokens.append(Token("mark", ":", t.start, t.start + 1))
+                split_tokens.append(Token("mark", ":", t.end - 1, t.end))
                 continue
-        made.append(t)
-    return made
+        split_tokens.append(t)
+    return split_tokens
 
 
 def concerns(all_: list[Token], at: int) -> str:
@@ -170,14 +170,14 @@ def concerns(all_: list[Token], at: int) -> str:
     one = asm_at(all_, at)
     if one is None:
         return "asm"
-    if made_by_macros(one, frozenset()):
+    if built_by_macros(one, frozenset()):
         return "asm with operands made by the preprocessor"
     strings = one.inside[slice(*one.code)]
     if any(t.kind != "string" or not t.text.startswith('"') for t in strings):
         return "asm whose text is made by the preprocessor"
     text = re.sub(r"\\[ntr]|\\\n", "\n", "".join(t.text[1:-1] for t in strings))
     text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.S)
-    found: list[str] = []
+    instructions: list[str] = []
     for statement in re.split(r"[;{}\n](?![^\[]*\])", _without_vectors(text)):
         words = statement.split()
         guarded = bool(words) and words[0].startswith("@")
@@ -185,14 +185,14 @@ def concerns(all_: list[Token], at: int) -> str:
         if not name or name.startswith("."):
             continue
         if _OF_A_WARP.fullmatch(name) and not guarded:
-            found.append("warp")
+            instructions.append("warp")
         elif _MEMORY.fullmatch(name):
-            found.append("memory")
+            instructions.append("memory")
         elif not _OWN.fullmatch(name):
             return name
-    if "warp" not in found:
+    if "warp" not in instructions:
         return "thread"
-    return "warp" if found == ["warp"] else "several instructions with one of a warp"
+    return "warp" if instructions == ["warp"] else "several instructions with one of a warp"
 
 
 def _without_vectors(text: str) -> str:

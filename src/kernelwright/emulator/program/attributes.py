@@ -16,14 +16,14 @@ def attributes_of(texts: Iterable[str]) -> dict[str, str]:
     it consists of numbers and of macros of numbers, and is the same for all kernels of a name."""
     all_texts = list(texts)
     numbers = {m[1] for text in all_texts for m in _NUMBER.finditer(text)}
-    found: dict[str, tuple[set[str], set[str]]] = {}
+    values: dict[str, tuple[set[str], set[str]]] = {}
     for text in all_texts:
         all_ = tokens(text)
         for i, token in enumerate(all_):
             named = signature(all_, i) if token.text == "__global__" else None
             if named is None:
                 continue
-            clusters, bounds = found.setdefault(all_[named[0]].text, (set(), set()))
+            clusters, bounds = values.setdefault(all_[named[0]].text, (set(), set()))
             bound = ""
             for k in range(i, named[0]):
                 end = (
@@ -42,11 +42,11 @@ def attributes_of(texts: Iterable[str]) -> dict[str, str]:
                     bound = "?"
             if all_[named[1] + 1].text == "{" or bound:
                 bounds.add(bound)
-    made: dict[str, str] = {}
-    for name, (clusters, bounds) in found.items():
+    arguments: dict[str, str] = {}
+    for name, (clusters, bounds) in values.items():
         one = next(iter(bounds)) if len(bounds) == 1 else ""
         bounded = f"kw::program::Bounded{{{one}}}, " if one and one != "?" else ""
         in_clusters = "".join(f"kw::program::InClusters{{{n}}}, " for n in sorted(clusters)[:1])
         if bounded or in_clusters:
-            made[name] = bounded + in_clusters
-    return made
+            arguments[name] = bounded + in_clusters
+    return arguments

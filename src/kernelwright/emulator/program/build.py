@@ -16,8 +16,8 @@ from kernelwright.support.errors import CompileError, ToolchainError, UsageError
 
 from .. import build, compiler
 from . import asm, errors, headers, project, sources
-from .acts import acts
 from .options import NONE, Options
+from .side_effects import have_side_effects
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = "program"
@@ -121,7 +121,7 @@ def _link(
     def compiled(path: Path) -> Path:
         folder = work / str(numbers[path])
         folder.mkdir()
-        return object_file(folder, path, kind, options, whole=path == source)
+        return compiled_object(folder, path, kind, options, whole=path == source)
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         # at the same time as the source, those that it seems to need
@@ -147,7 +147,7 @@ def _link(
                 files = {**files, **sources.own(p, options)}
 
 
-def object_file(
+def compiled_object(
     folder: Path, source: Path, kind: str, options: Options, whole: bool, module: str = ""
 ) -> Path:
     """The object of a translation unit, made in an empty folder. `whole`: the unit with `main`,
@@ -163,8 +163,8 @@ def object_file(
     files = sources.own(source, options)
     unit = folder / compiler.UNIT
     end = f'#line 1 "{compiler.UNIT}"\nKW_WHOLE_PROGRAM({build.MOST_SHARED})\n' if whole else ""
-    if acts(files.values()):
-        end += "KW_ACTS\n"
+    if have_side_effects(files.values()):
+        end += "KW_SIDE_EFFECTS\n"
     if sources.shares(files):
         end += "KW_SHARES\n"
     end += module
@@ -173,26 +173,28 @@ def object_file(
     loops, without = kind in LOOPED, frozenset[str]()
 
     def written() -> dict[str, str]:
-        unset = kind in CHECKED
-        return sources.made(files, source, options, loops=loops, without=without, unset=unset)
+        poison = kind in CHECKED
+        return sources.rewritten_files(
+            files, source, options, loops=loops, without=without, poison=poison
+        )
 
-    def compiled(made: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        for name, text in made.items():
+    def compiled(rewritten: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        for name, text in rewritten.items():
             (folder / name).write_bytes(source_bytes(text))
-        unit.write_text(f'{options.text()}#include "{next(iter(made))}"\n{end}')
-        later = any(asm.LATER in text or "<cuda/ptx>" in text for text in made.values())
+        unit.write_text(f'{options.text()}#include "{next(iter(rewritten))}"\n{end}')
+        later = any(asm.LATER in text or "<cuda/ptx>" in text for text in rewritten.values())
         return _object(unit, flags, include, object_, preprocessed=later)
 
-    made = written()
-    done = compiled(made)
+    files_written = written()
+    done = compiled(files_written)
     while done.returncode and loops:
         # a compiler that refuses the loops gets those kernels as they are, or else all
-        before, refused = made, errors.functions(done.stderr) - without
+        before, refused = files_written, errors.functions(done.stderr) - without
         without |= refused
         loops = bool(refused) and len(without) <= _MOST_REFUSED and written() != before
-        made = written()
-        if made != before:
-            done = compiled(made)
+        files_written = written()
+        if files_written != before:
+            done = compiled(files_written)
     if done.returncode:
         raise CompileError(errors.explain(done.stderr, source, dict(sources.names(files))))
     return object_
@@ -205,8 +207,8 @@ def _object(
     if preprocessed:
         out = unit.with_suffix(".ii")
         keep = ["-fpch-preprocess"] if compiler.is_gnu() else []
-        made = [*flags, *keep, *include, "-E", str(unit), "-o", str(out)]
-        done = build.run_compiler(unit.parent, made)
+        options = [*flags, *keep, *include, "-E", str(unit), "-o", str(out)]
+        done = build.run_compiler(unit.parent, options)
         if done.returncode:
             return done
         out.write_bytes(source_bytes(asm.preprocessed(project.text_of(out))))

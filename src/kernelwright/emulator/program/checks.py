@@ -10,8 +10,8 @@ from functools import cache as once
 from pathlib import Path
 
 from .. import build, checks, messages
-from ..checks import CHECKS, Finding, words
-from .places import frames_of, modules_of
+from ..checks import CHECKS, Finding, report
+from .addr2line import frames_of, modules_of
 
 #: Also warn of barriers that some threads ended without.
 EXITS = 16
@@ -45,7 +45,7 @@ def settings(
     return {
         "observer": str(build.observer(checks.HERE)),
         "checks": str(sum(CHECKS[c] for c in set(wanted)) | EXITS),
-        "finding_bytes": str(ctypes.sizeof(words.RawFinding)),
+        "finding_bytes": str(ctypes.sizeof(report.RawFinding)),
         "variables": variables,
         "globals": " ".join(f"{at} {n} {int(name not in unset)}" for at, (n, name) in own),
         "seed": str(seed),
@@ -60,8 +60,8 @@ def findings(folder: Path, executable: Path) -> list[Finding]:
     if not file.exists():
         return []
     data = file.read_bytes()
-    size = ctypes.sizeof(words.RawFinding)
-    raw = [words.RawFinding.from_buffer_copy(data, i) for i in range(0, len(data), size)]
+    size = ctypes.sizeof(report.RawFinding)
+    raw = [report.RawFinding.from_buffer_copy(data, i) for i in range(0, len(data), size)]
     lines = [line.split("\t") for line in (folder / "calls").read_text().splitlines()]
     allocated = [(int(n), int(at, 16)) for kind, n, at, *_ in lines if kind == "memory"]
     addresses = {a for f in raw for a in (f.a.where, f.b.where) if a} | {a for _, a in allocated}
@@ -72,23 +72,23 @@ def findings(folder: Path, executable: Path) -> list[Finding]:
     names = names_of((at for _, at in allocated if at not in own), frames) | own
     locals_ = {int(n): name for kind, n, name, *_ in lines if kind == "local"}
     memory = {
-        i: words.Memory(names[at], n, widths.get(i, 1) or 1) for i, (n, at) in enumerate(allocated)
+        i: report.Memory(names[at], n, widths.get(i, 1) or 1) for i, (n, at) in enumerate(allocated)
     }
     variables = {k: name for k, (_, name) in _shared(executable).items()}
-    calls: list[words.Call] = []
+    calls: list[report.Call] = []
     for kind, *rest in lines:
         if kind == "call":
             name, *numbers = rest
             gx, gy, gz, bx, by, bz, shared, cluster, static = map(int, numbers)
             its = (shared, (bx, by, bz), (gx, gy, gz), cluster)
-            calls.append(words.Call(name, memory, variables, static, *its, locals_))
-    return words.said(raw, calls)
+            calls.append(report.Call(name, memory, variables, static, *its, locals_))
+    return report.format_findings(raw, calls)
 
 
 def _shared(executable: Path) -> dict[tuple[int, int], tuple[str, str]]:
     """The variables in shared memory, without the gaps between arrays."""
-    found = checks.thread_locals(executable).items()
-    return {k: v for k, v in found if not v[1].startswith("kw_gap")}
+    symbols = checks.thread_locals(executable).items()
+    return {k: v for k, v in symbols if not v[1].startswith("kw_gap")}
 
 
 @once
@@ -97,15 +97,15 @@ def _globals(executable: Path) -> dict[int, tuple[int, str]]:
     done = subprocess.run(
         ["readelf", "-WsC", str(executable)], capture_output=True, text=True, check=True
     )
-    found: dict[int, tuple[int, str]] = {}
+    variables: dict[int, tuple[int, str]] = {}
     for line in done.stdout.splitlines():
         fields = line.split(maxsplit=7)
         if len(fields) != 8 or fields[3] != "OBJECT" or not fields[6].isdigit():
             continue
         name, size = fields[7], int(fields[2], 0)
         if size and not name.startswith(_NOT_OWN):
-            found[int(fields[1], 16)] = size, name.rpartition("::")[2]
-    return found
+            variables[int(fields[1], 16)] = size, name.rpartition("::")[2]
+    return variables
 
 
 def names_of(places: Iterable[int], frames: dict[int, messages.Frames]) -> dict[int, str]:
@@ -113,16 +113,16 @@ def names_of(places: Iterable[int], frames: dict[int, messages.Frames]) -> dict[
     in a line, each has the name that stands at its place."""
     lines: dict[tuple[str, int], list[int]] = {}
     for place in sorted(set(places)):
-        own = [f for f in frames.get(place, ()) if not words.in_emulator(f[1])]
+        own = [f for f in frames.get(place, ()) if not report.is_of_the_emulator(f[1])]
         lines.setdefault(own[0][1:] if own else ("", 0), []).append(place)
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for (path, line), those in lines.items():
         file = Path(path)
         text = file.read_text(errors="replace").splitlines() if file.is_file() else []
         named = _ALLOCATES.findall("\n".join(text[line - 1 : line + 1]))
         for i, place in enumerate(those):
             if len(those) <= len(named):
-                found[place] = named[i]
+                names[place] = named[i]
             else:
-                found[place] = f"the memory of {file.name}:{line}" if text else "device memory"
-    return found
+                names[place] = f"the memory of {file.name}:{line}" if text else "device memory"
+    return names

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from .. import build, dissect
 from ..dissect import Dissected, Memory
+from .addr2line import frames_of, modules_of
 from .checks import names_of
-from .places import frames_of, modules_of
 
 
 def settings() -> dict[str, str]:
@@ -51,7 +51,7 @@ def dissected(folder: Path, source: Path, executable: Path) -> list[Dissected]:
     file = folder / "dissected"
     if not file.exists():
         return []
-    reader, found = _Reader(file.read_bytes()), list[Dissected]()
+    reader, launches = _Reader(file.read_bytes()), list[Dissected]()
     while reader.more():
         name = reader.bytes(reader.number()).decode()
         gx, gy, gz, bx, by, bz = reader.numbers(6)
@@ -61,5 +61,5 @@ def dissected(folder: Path, source: Path, executable: Path) -> list[Dissected]:
         memory = tuple(Memory(names[row[0]], *row[1:]) for row in rows)
         sites, steps = reader.structures(dissect.RawSite), reader.structures(dissect.RawStep)
         its = (name, source, (gx, gy, gz), (bx, by, bz))
-        found.append(dissect.dissected(*its, memory, sites, steps, executable))
-    return found
+        launches.append(dissect.dissected(*its, memory, sites, steps, executable))
+    return launches

@@ -11,8 +11,8 @@ from .. import messages
 def missing_names(log: str) -> set[str]:
     """The names of functions and variables that the linker has not found, without namespaces,
     template arguments and parameters: `void n::f<int>(float)` is f."""
-    found = re.findall(r"undefined reference to `([^'(<]*)", log)
-    return {re.split(r"\W+", name.strip())[-1] for name in found}
+    undefined = re.findall(r"undefined reference to `([^'(<]*)", log)
+    return {re.split(r"\W+", name.strip())[-1] for name in undefined}
 
 
 def functions(log: str) -> set[str]:

@@ -36,10 +36,10 @@ def words_of(texts: Iterable[str]) -> frozenset[str]:
             contents.setdefault(m[1], set()).update(_names(m[2]))
         for m in _TYPE.finditer(text):
             contents.setdefault(m[1] or m[4], set()).update(_names(m[2] or m[3]))
-    found = set(VOLATILE)
-    while more := {n for n, its in contents.items() if n not in found and its & found}:
-        found |= more
-    return frozenset(found) if used else frozenset()
+    words = set(VOLATILE)
+    while more := {n for n, its in contents.items() if n not in words and its & words}:
+        words |= more
+    return frozenset(words) if used else frozenset()
 
 
 def _names(text: str) -> set[str]:
@@ -85,17 +85,17 @@ def _outside(all_: list[Token]) -> Iterator[tuple[int, bool]]:
 
 
 def _declared(all_: list[Token], places: Iterable[int]) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for i in places:
         k = i + 1 if not of_asm(all_, i) else len(all_)
         while k < len(all_):
             ends = all_[k].text in (";", ")", "{", "}", "#", "=", "(")
             if (ends or all_[k].text in (",", "[")) and all_[k - 1].kind == "name":
-                found.add(all_[k - 1].text)
+                names.add(all_[k - 1].text)
             if ends:
                 break
             k += 1
-    return found
+    return names
 
 
 def value(all_: list[Token], end: int, text: str) -> tuple[int, int] | None:

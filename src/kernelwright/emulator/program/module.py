@@ -52,16 +52,18 @@ def main(folder: Path) -> None:
             source = _source_of(
                 (folder / "file").read_text(), Path((folder / "program").read_text())
             )
-            made = library(source, kind)
+            library_path = library(source, kind)
         else:
             expressions = (folder / "expressions").read_text().split("\n")
             given = _options((folder / "options").read_text().split("\n"))
             source = folder / "code" / (folder / "name").read_text()
-            made = library(source, kind, given, [e for e in expressions if e], anywhere=True)
+            library_path = library(
+                source, kind, given, [e for e in expressions if e], anywhere=True
+            )
     except UserError as e:
         (folder / "log").write_text(str(e).replace(f"{folder / 'code'}/", ""))
     else:
-        (folder / "image").write_text(str(made))
+        (folder / "image").write_text(str(library_path))
 
 
 def library(
@@ -95,7 +97,7 @@ def library(
     def compile_(work: Path) -> cache.Files:
         out = work / LIBRARY
         (work / "unit").mkdir()
-        object_ = build.object_file(work / "unit", source, kind, given, whole=False, module=end)
+        object_ = build.compiled_object(work / "unit", source, kind, given, whole=False, module=end)
         link = ["-shared", "-Wl,-Bsymbolic", "-pthread", str(object_), str(build.host())]
         done = build.build.run_compiler(
             work, [*link, str(build.build.runtime()), "-lm", "-o", str(out)]
@@ -124,8 +126,8 @@ def _plain_kernels(text: str) -> Iterator[str]:
             spaces.append(_namespace(all_, i))
         elif t.kind == "mark" and t.text == "}" and spaces:
             spaces.pop()
-        elif t.text == "__global__" and (found := signature(all_, i)):
-            at, end = found
+        elif t.text == "__global__" and (span := signature(all_, i)):
+            at, end = span
             if all_[at].text in plain and all_[end + 1].text == "{":
                 yield "".join(f"{s}::" for s in spaces if s) + all_[at].text
 
@@ -167,11 +169,11 @@ def _source_of(file: str, program: Path) -> Path:
     places = [Path(file).parent, program.parent, *project.folders(program)]
     beside = (p.resolve() / n for n in names for p in map(Path, places))
     anywhere = (p for n in names for p in project.named(n, program))
-    found = next((p for p in (*beside, *anywhere) if p.is_file()), None)
-    if found is None:
+    source = next((p for p in (*beside, *anywhere) if p.is_file()), None)
+    if source is None:
         other = " or ".join(names)
         raise UsageError(f"{file}: machine code is not emulated, and there is no {other} to build")
-    return found
+    return source
 
 
 if __name__ == "__main__":

@@ -70,13 +70,13 @@ def root(source: Path) -> Path:
 
 def _above(source: Path) -> list[Path]:
     """The folder of a source, then those above it that may belong to its project."""
-    found = [source.parent]
+    parents = [source.parent]
     nobodys = {Path(p).resolve() for p in (*_NO_PROJECT, tempfile.gettempdir(), Path.home())}
     for folder in list(source.parent.parents)[:LEVELS]:
-        if folder in nobodys or found[-1] in nobodys:
+        if folder in nobodys or parents[-1] in nobodys:
             break
-        found.append(folder)
-    return found
+        parents.append(folder)
+    return parents
 
 
 def listed(folder: Path) -> list[Path]:
@@ -116,14 +116,14 @@ def named(name: str, source: Path) -> tuple[Path, ...]:
 
 @cache
 def _by_name(folder: Path) -> dict[str, list[Path]]:
-    found: dict[str, list[Path]] = {}
+    by_name: dict[str, list[Path]] = {}
     count = 0
     for above, names, files in os.walk(folder):
         names[:] = sorted(n for n in names if not n.startswith("."))
         for file in files:
             count += 1
             if file.endswith(_SUFFIXES):
-                found.setdefault(file, []).append(Path(above) / file)
+                by_name.setdefault(file, []).append(Path(above) / file)
         if count > _MOST:
             break
-    return found
+    return by_name

@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
-from . import asm, bindings, lockstep
+from . import asm, lockstep, torch_bindings
 from .tokens import Token, angle_opening, closing, opening, text_of, tokens
 
 _ASM = asm.NAMES
@@ -30,7 +30,7 @@ class Edits:
     """Replacements of parts of a text; parts do not overlap."""
 
     text: str
-    made: list[tuple[int, int, str]] = field(default_factory=list)
+    replacements: list[tuple[int, int, str]] = field(default_factory=list)
 
     def replace(self, start: int, end: int, by: str) -> None:
         """The lines that are gone stay as empty ones."""
@@ -38,17 +38,17 @@ class Edits:
         # in the definition of a macro, line ends are escaped
         end_of_line = "\\\n" if "\\\n" in part.replace("\\\r\n", "\\\n") else "\n"
         missing = part.count("\n") - by.count("\n")
-        self.made.append((start, end, by + end_of_line * max(0, missing)))
+        self.replacements.append((start, end, by + end_of_line * max(0, missing)))
 
     def insert(self, at: int, what: str) -> None:
-        self.made.append((at, at, what))
+        self.replacements.append((at, at, what))
 
     def done(self) -> str:
-        made, at = [], 0
-        for start, end, by in sorted(self.made, key=lambda e: e[:2]):
-            made += [self.text[at:start], by]
+        parts, at = [], 0
+        for start, end, by in sorted(self.replacements, key=lambda e: e[:2]):
+            parts += [self.text[at:start], by]
             at = end
-        return "".join([*made, self.text[at:]])
+        return "".join([*parts, self.text[at:]])
 
 
 def rewritten(
@@ -70,7 +70,7 @@ def rewritten(
     text = _PRAGMA.sub(lambda m: f'{m[1]}_Pragma("{m[2].strip()}")', text)
     all_ = tokens(text)
     edits = Edits(text)
-    gone = list(bindings.parts(text, all_))
+    gone = list(torch_bindings.spans(text, all_))
     for start, end in gone:
         edits.replace(start, end, "")
     all_ = [t for t in all_ if not any(a <= t.start < b for a, b in gone)]
@@ -101,7 +101,7 @@ def kernels_of(text: str) -> dict[str, bool]:
     """The kernels that a text defines or declares: {name: whether the name alone says which
     function it is, with no default arguments}."""
     all_ = tokens(text)
-    found: dict[str, bool] = {}
+    kernels: dict[str, bool] = {}
     bodies: set[str] = set()
     for i, token in enumerate(all_):
         named = signature(all_, i) if token.text == "__global__" else None
@@ -116,8 +116,8 @@ def kernels_of(text: str) -> dict[str, bool]:
             plain = False
         if body:
             bodies.add(name)
-        found[name] = found.get(name, True) and plain
-    return found
+        kernels[name] = kernels.get(name, True) and plain
+    return kernels
 
 
 def signature(all_: list[Token], at: int) -> tuple[int, int] | None:
@@ -170,11 +170,11 @@ def _launch(
         return
     name = text_of(text, all_, first, at)
     flat = re.sub(r"\s+", " ", name.replace("\\\n", " "))
-    said = flat.replace("\\", "\\\\").replace('"', '\\"')
+    quoted = flat.replace("\\", "\\\\").replace('"', '\\"')
     if kernels.get(flat):
-        head = f'(KW_LAUNCH_PLAIN("{said}", {flat}, '
+        head = f'(KW_LAUNCH_PLAIN("{quoted}", {flat}, '
     else:
-        head = f'(KW_LAUNCH("{said}", ({flat}(kw_a...)), '
+        head = f'(KW_LAUNCH("{quoted}", ({flat}(kw_a...)), '
     head += attributes.get(flat.partition("<")[0].rpartition("::")[2].strip(), "")
     edits.replace(all_[first].start, all_[at + 2].end, head)
     edits.replace(all_[end].start, all_[end + 2].end, "))")
@@ -236,7 +236,7 @@ def _asm(text: str, all_: list[Token], at: int, macros: Set[str], edits: Edits) 
     one = asm.asm_at(all_, at)
     if one is None:
         return  # asm("name") says how a symbol is called
-    if asm.made_by_macros(one, macros):
+    if asm.built_by_macros(one, macros):
         edits.replace(all_[at].start, all_[at].end, asm.LATER)
         return
     edits.replace(
@@ -269,8 +269,8 @@ def _extern_shared(text: str, all_: list[Token], at: int, edits: Edits) -> None:
         edits.insert(all_[end].start, " KW_DYNAMIC")
         return
     its, name, sizes = " ".join(type_[:-1]), type_[-1], text_of(text, all_, array, end)
-    made = f"{its} (&{name}){sizes} = *reinterpret_cast<{its} (*){sizes}>(kw_dynamic)"
-    edits.replace(all_[at].start, all_[end].start, made)
+    declaration = f"{its} (&{name}){sizes} = *reinterpret_cast<{its} (*){sizes}>(kw_dynamic)"
+    edits.replace(all_[at].start, all_[end].start, declaration)
 
 
 def _tile(all_: list[Token], at: int, edits: Edits) -> None:
@@ -283,7 +283,7 @@ def _tile(all_: list[Token], at: int, edits: Edits) -> None:
     for k in range(head, at):
         if all_[k].text == "int" and all_[k + 1].text == size and all_[k - 1].text in ("<", ","):
             change = (all_[k].start, all_[k].end, "unsigned")
-            if change not in edits.made:
+            if change not in edits.replacements:
                 edits.replace(*change)
 
 
@@ -354,7 +354,7 @@ _QUERIES = ("cudaGetLastError", "cudaPeekAtLastError", "cudaStreamQuery", "cudaE
 def _unchecked(all_: list[Token], macros: Set[str]) -> list[int]:
     """Calls of the API that are statements, so that the program does not look at their errors.
     Macros may have such names too."""
-    found: list[int] = []
+    calls: list[int] = []
     open_: list[bool] = []  # whether each { is that of a function, or in one
     for i, t in enumerate(all_):
         if t.text == "{":
@@ -371,19 +371,19 @@ def _unchecked(all_: list[Token], macros: Set[str]) -> list[int]:
         start = opening(all_, i - 1) if before == ")" else None
         control = start is not None and all_[start - 1].text in ("if", "for", "while")
         if all_[end + 1].text == ";" and (before in (";", "{", "}", "else", "do") or control):
-            found.append(i)
-    return found
+            calls.append(i)
+    return calls
 
 
 def _loops(all_: list[Token]) -> set[int]:
     """The tokens of the loops over a block's threads, in which nothing is volatile."""
-    found: set[int] = set()
+    inside: set[int] = set()
     for i, t in enumerate(all_):
-        if t.text == "kw_loops" and all_[i + 1].text == "=" and i not in found:
+        if t.text == "kw_loops" and all_[i + 1].text == "=" and i not in inside:
             start = next(k for k in range(i, len(all_)) if all_[k].text == "{")
             end = closing(all_, start)
-            found.update(range(start, len(all_) if end is None else end))
-    return found
+            inside.update(range(start, len(all_) if end is None else end))
+    return inside
 
 
 def _lockstep(text: str, all_: list[Token], volatile: Set[str], edits: Edits) -> None:
@@ -399,7 +399,7 @@ def _lockstep(text: str, all_: list[Token], volatile: Set[str], edits: Edits) ->
             place = re.sub(r"\s+", " ", text_of(text, all_, first, end).replace("\\\n", " "))
             edits.insert(all_[given[0]].start, f"(KwBeforeWrite({place}), ")
             edits.insert(all_[given[1] - 1].end, ")")
-    changed = [(a, b) for a, b, _ in edits.made if a < b]
+    changed = [(a, b) for a, b, _ in edits.replacements if a < b]
     for i, t in enumerate(all_):
         if any(a <= t.start < b for a, b in changed):
             taken.add(i)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..build import runtime
-from ..checks import Finding, words
+from ..checks import Finding, report
 from ..dissect import Dissected
 from . import build, checks, dissect, sources
+from .addr2line import with_lines
 from .options import NONE, Options
-from .places import with_lines
 from .rewrite import kernels_of
 from .sizes import sizes
 
@@ -44,7 +44,7 @@ class Result:
     @property
     def failed(self) -> bool:
         """Whether a kernel was ended or a check found an error."""
-        errors = (f for f in self.findings if words.WARNING not in f.text)
+        errors = (f for f in self.findings if report.WARNING not in f.text)
         return any(n.kind in ("failed", "api") for n in self.notes) or any(errors)
 
 
@@ -90,13 +90,13 @@ def run(
         environment = {**os.environ, "KERNELWRIGHT_RUN": folder}
         command = [str(source), *arguments]
         done = subprocess.run(command, executable=executable, env=environment)
-        found = checks.findings(Path(folder), executable)
+        findings = checks.findings(Path(folder), executable)
         costs = dissect.dissected(Path(folder), source, executable)
-        notes = _notes(Path(folder), executable, stopped=bool(found))
+        notes = _notes(Path(folder), executable, stopped=bool(findings))
         loops = tuple(n.text for n in notes if n.kind == "loops")
-        found += [Finding("races", n.text) for n in notes if n.kind == "streams"]
+        findings += [Finding("races", n.text) for n in notes if n.kind == "streams"]
         notes = tuple(n for n in notes if n.kind not in ("loops", "streams"))
-        return Result(done.returncode, notes, tuple(found), tuple(costs), loops)
+        return Result(done.returncode, notes, tuple(findings), tuple(costs), loops)
 
 
 def _notes(folder: Path, executable: Path, stopped: bool) -> tuple[Note, ...]:
@@ -104,12 +104,12 @@ def _notes(folder: Path, executable: Path, stopped: bool) -> tuple[Note, ...]:
     file = folder / "notes"
     if not file.exists():
         return ()
-    found: list[Note] = []
+    notes: list[Note] = []
     for entry in file.read_text(errors="replace").split("\0"):
         kind, tab, text = entry.partition("\t")
         if tab and not (stopped and "stopped before it writes" in text):
-            found.append(Note(kind, with_lines(text, executable)))
-    return tuple(found)
+            notes.append(Note(kind, with_lines(text, executable)))
+    return tuple(notes)
 
 
 def debugged(source: Path, options: Options = NONE) -> tuple[Path, tuple[str, ...]]:

@@ -12,12 +12,12 @@ from kernelwright.support.errors import UsageError
 from . import lockstep
 from .attributes import attributes_of
 from .headers import emulates, in_project
-from .loops import Facts, looped
+from .loops import ProgramIndex, with_loops
 from .options import NONE, Options
+from .poison_locals import poisoned
 from .project import folders, listed, siblings, text_if_there, text_of
 from .rewrite import kernels_of, rewritten
 from .tokens import tokens
-from .unset import marked
 
 _INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)(["<])([^">\n]+)[">]', re.M)
 #: Headers of the CUDA C++ core libraries, which a host compiler reads as C++.
@@ -40,23 +40,23 @@ _SYSTEM = ("torch/", "ATen/", "c10/", "cuda_runtime", "cooperative_groups", "cud
 def own(source: Path, options: Options = NONE) -> dict[Path, str]:
     """A program's own files and their text: the source first. The text of a file that is gone is
     empty."""
-    found: dict[Path, str] = {}
+    files: dict[Path, str] = {}
     left = [source]
     while left:
         path = left.pop()
-        if path in found:
+        if path in files:
             continue
-        found[path] = text_if_there(path)
-        left += [header for _, header in _includes(found[path], path, source, options)]
-    return found
+        files[path] = text_if_there(path)
+        left += [header for _, header in _includes(files[path], path, source, options)]
+    return files
 
 
 def _includes(
     text: str, path: Path, source: Path, options: Options
 ) -> Iterator[tuple[re.Match[str], Path]]:
     searched = folders(source, options)
-    for found in _INCLUDE.finditer(text):
-        quoted, name = found[2] == '"', found[3].strip().replace("\\", "/")
+    for match in _INCLUDE.finditer(text):
+        quoted, name = match[2] == '"', match[3].strip().replace("\\", "/")
         if name.startswith(_SYSTEM):
             continue
         places = (path.parent, *searched) if quoted else searched
@@ -65,7 +65,7 @@ def _includes(
             continue  # a project's copy
         header = header or in_project(name, source)
         if header is not None:
-            yield found, header.resolve()
+            yield match, header.resolve()
 
 
 def _of_the_toolkit(header: Path) -> bool:
@@ -98,8 +98,8 @@ def beside(source: Path, options: Options = NONE) -> tuple[Path, ...]:
 
 
 def _units(source: Path, places: Iterable[Path]) -> list[Path]:
-    found = (p for f in dict.fromkeys(places) for p in listed(f) if p.suffix in UNITS)
-    files = (p for p in map(Path.resolve, found) if p != source)
+    units = (p for f in dict.fromkeys(places) for p in listed(f) if p.suffix in UNITS)
+    files = (p for p in map(Path.resolve, units) if p != source)
     return [p for p in dict.fromkeys(files) if not _defines_main(text_if_there(p))]
 
 
@@ -155,14 +155,14 @@ def defines(path: Path, name: str) -> bool:
 def _spaced(text: str) -> str:
     """The text with a space between a string and a macro's parameter, as C++03 reads them."""
 
-    def macro(found: re.Match[str]) -> str:
-        names = {name.strip() for name in found[1].split(",")}
+    def macro(match: re.Match[str]) -> str:
+        names = {name.strip() for name in match[1].split(",")}
 
         def apart(m: re.Match[str]) -> str:
             after = re.match(r"\w+", m.string[m.end() :])
             return f"{m[1]} " if after and after[0] in names else m[0]
 
-        return _SUFFIX.sub(apart, found[0])
+        return _SUFFIX.sub(apart, match[0])
 
     return _MACRO.sub(macro, text)
 
@@ -180,24 +180,24 @@ def names(files: dict[Path, str]) -> dict[Path, str]:
     return {path: f"{i:03}_{path.name}" for i, path in enumerate(files)}
 
 
-def made(
+def rewritten_files(
     files: dict[Path, str],
     source: Path,
     options: Options = NONE,
     *,
     loops: bool = False,
     without: Collection[str] = (),
-    unset: bool = False,
+    poison: bool = False,
 ) -> dict[str, str]:
     """{name: text} of the rewritten files; each has a #line directive that names its original.
 
     Args:
         loops: whether kernels get loops over the threads of a block, where that is equivalent.
         without: kernels that do not get them.
-        unset: whether variables without a value are marked for the checks.
+        poison: whether variables without a value are poisoned for the checks.
     """
     texts = (*files.values(), options.text())
-    facts = Facts(texts) if loops else None
+    index = ProgramIndex(texts) if loops else None
     kernels: dict[str, bool] = {}
     for text in files.values():
         for name, plain in kernels_of(text).items():
@@ -216,19 +216,23 @@ def made(
         headers = _includes(text, path, source, options)
         by_place = {m.start(): h for m, h in headers if h in called}  # without newer files
 
-        def included(found: re.Match[str], by_place: dict[int, Path] = by_place) -> str:
-            if found.start() in by_place:
-                return f'{found[1]}"{called[by_place[found.start()]]}"'
-            if not _CORE.match(found[3]) and not (apart and emulates(found[3])):
-                return f"{found[1]}<kw_cub.h>" if found[3].startswith("cub/") else found[0]
-            name = f"kw_{re.sub(r'[^a-z0-9]', '_', found[3])}.h"
-            header = "kw_cub.h" if found[3].startswith("cub/") else found[3]
+        def included(match: re.Match[str], by_place: dict[int, Path] = by_place) -> str:
+            if match.start() in by_place:
+                return f'{match[1]}"{called[by_place[match.start()]]}"'
+            if not _CORE.match(match[3]) and not (apart and emulates(match[3])):
+                return f"{match[1]}<kw_cub.h>" if match[3].startswith("cub/") else match[0]
+            name = f"kw_{re.sub(r'[^a-z0-9]', '_', match[3])}.h"
+            header = "kw_cub.h" if match[3].startswith("cub/") else match[3]
             done[name] = _without(apart, header)
-            return f'{found[1]}"{name}"'
+            return f'{match[1]}"{name}"'
 
         whole = _spaced(_INCLUDE.sub(included, text))
         whole = (
-            looped(whole, facts, without=without) if facts else marked(whole) if unset else whole
+            with_loops(whole, index, without=without)
+            if index
+            else poisoned(whole)
+            if poison
+            else whole
         )
         done[called[path]] = f'{first}#line 1 "{path}"\n' + rewritten(
             whole, kernels, attributes, volatile if words else None, macros

@@ -33,14 +33,14 @@ class Token(NamedTuple):
 
 def tokens(text: str) -> list[Token]:
     """The tokens of a text, without comments and white space."""
-    found: list[Token] = []
+    result: list[Token] = []
     for m in _TOKEN.finditer(text):
         kind = m.lastgroup or ""
         if kind == "end":
             kind = "string"
         if kind != "space":
-            found.append(Token(kind, m.group(), m.start(), m.end()))
-    return found
+            result.append(Token(kind, m.group(), m.start(), m.end()))
+    return result
 
 
 def closing(all_: list[Token], at: int) -> int | None:

@@ -105,8 +105,8 @@ class Trace:
         if step is None:
             return
         count = c_size_t()
-        found = _library().kw_trace_events(byref(count))
-        events = [found[i] for i in range(count.value)]
+        raw = _library().kw_trace_events(byref(count))
+        events = [raw[i] for i in range(count.value)]
         assert isinstance(step.kernel, CudaKernel)
         places = places_of(step.kernel.source, sorted({e.where for e in events}), [])
         sizes = {name: end - start for name, (start, end) in self._spans.items()}

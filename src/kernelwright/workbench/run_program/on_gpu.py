@@ -16,7 +16,7 @@ from functools import cache as once
 from pathlib import Path
 
 from kernelwright.emulator import compiler, program
-from kernelwright.emulator.program import bindings, build, libraries, project, sources
+from kernelwright.emulator.program import build, libraries, project, sources, torch_bindings
 from kernelwright.emulator.program.tokens import tokens
 from kernelwright.support import cache
 from kernelwright.support.errors import CompileError, ToolchainError
@@ -164,7 +164,7 @@ def _link(
 
 def _unit(work: Path, source: Path, text: str) -> Path:
     """The source, or a copy without the parts that bind its kernels to PyTorch."""
-    parts = sorted(bindings.parts(text, tokens(text)))
+    parts = sorted(torch_bindings.spans(text, tokens(text)))
     if not parts:
         return source
     made, at = [f'#line 1 "{source}"\n'], 0

@@ -254,11 +254,11 @@ class Call:
                 found = [f for f in found if not f.unwritten]
         return results, found
 
-    def met(self) -> set[frozenset[tuple[str, int]]]:
-        """The (file, line)s of each barrier and fence that it reaches; see `Watch.met`."""
+    def sync_points(self) -> set[frozenset[tuple[str, int]]]:
+        """The (file, line)s of each barrier and fence that it reaches; see `Watch.sync_points`."""
         watch = Watch((), SEEDS[0])
         self._run(watch)
-        return watch.met()
+        return watch.sync_points()
 
     def _run(self, watch: Watch) -> tuple[tuple[Any, ...] | None, list[Finding]]:
         op, plan = self.ladder.operator, self.plan

@@ -32,7 +32,7 @@
 #include "program/textures.h"
 #include "program/lockstep.h"
 #include "program/loops.h"
-#include "program/meetings.h"
+#include "program/warp_sync.h"
 
 #define __CUDA_RUNTIME_H__
 #define __CUDACC__ 1

@@ -1,5 +1,5 @@
 // What builds whose every access is seen call for std::atomic and virtual functions; loads and
-// stores are in watch.cpp.
+// stores are in tsan_hooks.cpp.
 #include <cstring>
 
 #include "host.h"

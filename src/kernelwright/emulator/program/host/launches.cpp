@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "graphs.h"
-#include "repeats.h"
+#include "launch_cache.h"
 #include "streams.h"
 
 using namespace kw::program;

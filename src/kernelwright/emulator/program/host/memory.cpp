@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "arrays.h"
-#include "repeats.h"
+#include "launch_cache.h"
 #include "streams.h"
 
 namespace kw::program {

@@ -2,7 +2,7 @@
 #include "streams.h"
 
 #include "graphs.h"
-#include "repeats.h"
+#include "launch_cache.h"
 
 using namespace kw::program;
 

@@ -1,20 +1,21 @@
 """Kernels whose threads synchronize, as loops over the threads of a block, beside the code for
 single threads.
 
-A meeting is a barrier or a warp-wide operation (a shuffle, a vote, __syncwarp), where threads wait
+A sync point is a barrier or a warp operation (a shuffle, a vote, __syncwarp), where threads wait
 for each other or exchange values.
 
-    tree.py         statements
-    facts.py        what the program's files say about names
-    definitions.py  the functions that they define
-    meetings.py     makes each warp-wide operation a statement of its own
-    conditions.py   conditions of the preprocessor
-    functions.py    inlines device functions that contain meetings
-    code.py         what prevents loops in a kernel
-    names.py        the variables of a kernel
-    values.py       which values are the same for all threads
-    regions.py      the statements between two meetings
-    text.py         the loops as C++
+    parser.py         statements
+    program_index.py  what the program's files say about names
+    definitions.py    the functions that they define
+    asm_calls.py      asm statements as calls
+    warp_sync.py      makes each warp operation a statement of its own
+    preprocessor.py   conditions of the preprocessor
+    inliner.py        inlines device functions that contain sync points
+    restrictions.py   what prevents loops in a kernel
+    variables.py      the variables of a kernel
+    uniformity.py     which values are the same for all threads
+    regions.py        the statements between two sync points
+    codegen.py        the loops as C++
 
 A kernel for which loops cannot be shown to be equivalent is left unchanged: its threads run as
 fibers.
@@ -25,23 +26,23 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from ..tokens import Token, closing, opening, split
-from .conditions import Choice, chosen, ways
+from .codegen import Writer
 from .definitions import code_of, lines
-from .facts import MEETS, Facts
-from .meetings import Meetings, divergent
+from .parser import Node, Parser, Refused
+from .preprocessor import Choice, resolved, variants
+from .program_index import SYNC_POINT, ProgramIndex
 from .regions import Kernel
-from .text import Writer
-from .tree import Node, Parser, Refused
-from .values import Divergent
+from .uniformity import DivergentSyncPoints
+from .warp_sync import WarpSyncRewriter, predicated
 
-__all__ = ["Facts", "looped"]
+__all__ = ["ProgramIndex", "with_loops"]
 
 _PASSES = 12  # of conditions in conditions
 
 
-def looped(
+def with_loops(
     text: str,
-    facts: Facts,
+    program: ProgramIndex,
     why: dict[str, str | None] | None = None,
     without: Collection[str] = (),
 ) -> str:
@@ -49,72 +50,82 @@ def looped(
 
     Args:
         without: kernels that are left unchanged.
-        why: receives, for each kernel with meetings, the reason why it is left unchanged, or None.
+        why: receives, for each kernel with sync points, why it is left unchanged, or None.
     """
-    if "__global__" not in text or not facts.meets:
+    if "__global__" not in text or not program.synchronizes:
         return text
-    text = _simpler(text)
+    text = _normalized(text)
     all_, _ = code_of(text)
-    line_of, said = lines(text), text.split("\n")
-    made: list[str] = []
+    line_of, file_lines = lines(text), text.split("\n")
+    parts: list[str] = []
     at = 0
     for kernel in _kernels(all_):
-        if kernel.name in without or not _meets(all_[kernel.body : kernel.end], facts):
+        if kernel.name in without or not _synchronizes(all_[kernel.body : kernel.end], program):
             continue
         start, end = all_[kernel.body].start, all_[kernel.end].end
         line, body = line_of(start), text[start:end]
 
-        def write(choice: Choice, kernel: _Found = kernel, line: int = line, body: str = body):
-            return _loops(kernel, f"/*@{line}*/{chosen(body, choice)}", facts, said, choice)
+        def write(
+            choice: Choice, kernel: _KernelSource = kernel, line: int = line, body: str = body
+        ):
+            return _loops(
+                kernel, f"/*@{line}*/{resolved(body, choice)}", program, file_lines, choice
+            )
 
-        found, reason = ways(write, facts.macros)
-        if found:
-            made += [text[at : start + 1], _written(found, line)]
+        loops, reason = variants(write, program.macros)
+        if loops:
+            parts += [text[at : start + 1], _under_conditions(loops, line)]
             at = start + 1
         if why is not None:
             why[kernel.name] = reason
-    return "".join([*made, text[at:]])
+    return "".join([*parts, text[at:]])
 
 
-def _written(found: list[tuple[str, str]], line: int) -> str:
+def _under_conditions(loops_by_condition: list[tuple[str, str]], line: int) -> str:
     """Loops, each under its condition of the preprocessor."""
-    if found == [("", found[0][1])]:
-        return found[0][1]
-    parts = [f"#{'elif' if i else 'if'} {c}\n{loops}" for i, (c, loops) in enumerate(found)]
+    if loops_by_condition == [("", loops_by_condition[0][1])]:
+        return loops_by_condition[0][1]
+    parts = [
+        f"#{'elif' if i else 'if'} {c}\n{loops}" for i, (c, loops) in enumerate(loops_by_condition)
+    ]
     return "\n" + "".join(parts) + f"#endif\n#line {line}\n"
 
 
-def _meets(body: list[Token], facts: Facts) -> bool:
+def _synchronizes(body: list[Token], program: ProgramIndex) -> bool:
     """Whether the threads of a kernel synchronize or exchange values."""
-    reached = (t for name, all_ in facts.reached(body).items() if name != "operator" for t in all_)
-    return any(MEETS.fullmatch(t.text) for t in (*facts.meaning(body), *reached))
+    reached = (
+        t for name, all_ in program.reached(body).items() if name != "operator" for t in all_
+    )
+    return any(SYNC_POINT.fullmatch(t.text) for t in (*program.expanded(body), *reached))
 
 
-def _loops(kernel: _Found, text: str, facts: Facts, said: list[str], choice: Choice) -> str:
+def _loops(
+    kernel: _KernelSource, text: str, program: ProgramIndex, file_lines: list[str], choice: Choice
+) -> str:
     """The loops of a kernel whose body is a text.
 
     Raises:
-        Open: a condition of the preprocessor in a function that is not decided.
+        Undecided: a condition of the preprocessor in a function that is not decided.
         Refused: it cannot be shown that they are equivalent.
     """
-    reached = (t for all_ in facts.reached(code_of(text)[0]).values() for t in all_)
-    for t in (*kernel.head, *facts.meaning(code_of(text)[0]), *reached):
-        if t.text in facts.volatile_types:
+    reached = (t for all_ in program.reached(code_of(text)[0]).values() for t in all_)
+    for t in (*kernel.head, *program.expanded(code_of(text)[0]), *reached):
+        if t.text in program.volatile_types:
             raise Refused(f"{t.text} is volatile")
-    meetings = Meetings(facts, kernel.volatile, kernel.head, said, choice)
-    text = meetings.body(text)
+    rewriter = WarpSyncRewriter(program, kernel.volatile, kernel.head, file_lines, choice)
+    text = rewriter.body(text)
     for _ in range(_PASSES):
         all_, _directives = code_of(text)
         body = Parser(all_).block(0)
         try:
-            one = Kernel(all_, body, kernel.parameters, kernel.types, facts)
+            one = Kernel(all_, body, kernel.parameters, kernel.types, program)
             return Writer(one, text, lines(text)).write()
-        except Divergent as e:
-            text = meetings.body(divergent(text, all_, e.nodes, meetings.fresh))
+        except DivergentSyncPoints as e:
+            text = rewriter.body(predicated(text, all_, e.nodes, rewriter.fresh))
     raise Refused("conditions in conditions around operations of a warp")
 
 
-def _simpler(text: str) -> str:
+def _normalized(text: str) -> str:
     """The text with statements of its kernels replaced by simpler equivalent ones.
 
     `int a = 1, b = 2;` becomes `int a = 1; int b = 2;`: one of the variables may be the same for
@@ -137,15 +148,15 @@ def _simpler(text: str) -> str:
             edits.append((first, first, f"{type_} "))
         for node in _conditions_at_the_end(body):
             (a, b), (inside,) = node.head[0], node.parts
-            said = text[all_[inside.first].start : all_[inside.last].end]
-            if MEETS.search(said) and all_[a - 2].text == "if":
+            body_text = text[all_[inside.first].start : all_[inside.last].end]
+            if SYNC_POINT.search(body_text) and all_[a - 2].text == "if":
                 edits.append((all_[a - 1].start, all_[a - 1].end, "(!("))
                 edits.append((all_[b].start, all_[b].end, ")) return;"))
-    made, at = [], 0
+    parts, at = [], 0
     for start, end, other in sorted(edits):
-        made += [text[at:start], other]
+        parts += [text[at:start], other]
         at = end
-    return "".join([*made, text[at:]])
+    return "".join([*parts, text[at:]])
 
 
 def _loop_variables(all_: list[Token], body: Node) -> Iterator[tuple[int, str]]:
@@ -187,7 +198,7 @@ def _conditions_at_the_end(body: Node) -> Iterator[Node]:
         last = last.parts[0].parts[-1] if last.parts[0].parts else None
 
 
-class _Found:
+class _KernelSource:
     def __init__(self, name: str, body: int, end: int) -> None:
         self.name, self.body, self.end = name, body, end
         self.parameters: dict[str, bool] = {}  # whether each is a pointer
@@ -196,7 +207,7 @@ class _Found:
         self.volatile: set[str] = set()  # parameters that are pointers to volatile
 
 
-def _kernels(all_: list[Token]) -> Iterator[_Found]:
+def _kernels(all_: list[Token]) -> Iterator[_KernelSource]:
     """The kernels that a file defines."""
     for i, t in enumerate(all_):
         if t.text != "__global__":
@@ -213,33 +224,33 @@ def _kernels(all_: list[Token]) -> Iterator[_Found]:
             if last[1] and k < len(all_) and all_[k].text == "{":
                 end = closing(all_, k)
                 if end is not None:
-                    found = _Found(all_[last[0] - 1].text, k, end)
-                    found.parameters = _parameters(all_, *last)
-                    found.types = _template(all_, i)
-                    found.head = all_[last[0] : last[1]]
-                    found.volatile = _volatile(all_, *last)
-                    yield found
+                    kernel = _KernelSource(all_[last[0] - 1].text, k, end)
+                    kernel.parameters = _parameters(all_, *last)
+                    kernel.types = _template(all_, i)
+                    kernel.head = all_[last[0] : last[1]]
+                    kernel.volatile = _volatile_pointers(all_, *last)
+                    yield kernel
 
 
 def _parameters(all_: list[Token], first: int, last: int) -> dict[str, bool]:
-    found: dict[str, bool] = {}
+    parameters: dict[str, bool] = {}
     for a, b in split(all_, first + 1, last, ","):
         value = next((i for i in range(a, b) if all_[i].text == "="), b)
         names = [i for i in range(a, value) if all_[i].kind == "name"]
         if names:
             marks = {t.text for t in all_[a:value]}
-            found[all_[names[-1]].text] = bool(marks & {"*", "["})
-    return found
+            parameters[all_[names[-1]].text] = bool(marks & {"*", "["})
+    return parameters
 
 
-def _volatile(all_: list[Token], first: int, last: int) -> set[str]:
+def _volatile_pointers(all_: list[Token], first: int, last: int) -> set[str]:
     parts = (all_[a:b] for a, b in split(all_, first + 1, last, ",") if a < b)
-    found: set[str] = set()
+    pointers: set[str] = set()
     for p in parts:
         words = [t.text for t in p]
         if "volatile" in words and ("*" in words or "[" in words):
-            found.add(words[words.index("[") - 1 if "[" in words else -1])
-    return found
+            pointers.add(words[words.index("[") - 1 if "[" in words else -1])
+    return pointers
 
 
 def _template(all_: list[Token], at: int) -> set[str]:

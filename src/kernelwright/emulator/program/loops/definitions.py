@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..tokens import Token, angle_opening, closing, opening, split, tokens
-from .conditions import Choice, chosen
+from .preprocessor import Choice, resolved
 
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\r?\n|[^\n])*", re.M)
 _NOT_OF_THE_TYPE = frozenset(
@@ -37,7 +37,7 @@ class Parameter:
 class Definition:
     """A function. `body`: its tokens from { to }. `source`: the text of the body, if it has
     conditions of the preprocessor. `why`: what keeps it from being written in place of a call.
-    `said`: the text of the line in which it begins."""
+    `line_text`: the text of the line in which it begins."""
 
     name: str
     template: tuple[TemplateParameter, ...]
@@ -45,7 +45,7 @@ class Definition:
     parameters: tuple[Parameter, ...]
     body: list[Token]
     line: int
-    said: str
+    line_text: str
     line_of: Callable[[int], int]
     why: str
     source: str = ""
@@ -55,13 +55,13 @@ class Definition:
         """The function with its conditions of the preprocessor decided.
 
         Raises:
-            Open: the choice does not decide one of them.
+            Undecided: the choice does not decide one of them.
         """
         if not self.source:
             return self
         at = self.body[0].start
-        found = code_of(chosen(self.source, choice))[0]
-        return replace(self, body=[t._replace(start=t.start + at, end=t.end + at) for t in found])
+        body = code_of(resolved(self.source, choice))[0]
+        return replace(self, body=[t._replace(start=t.start + at, end=t.end + at) for t in body])
 
 
 def code_of(text: str) -> tuple[list[Token], list[tuple[int, int]]]:
@@ -92,7 +92,7 @@ def definitions(
     """Those of a file. `function`: the name of the function whose body opens at a token, and where
     its parameters do."""
     all_, directives = code_of(text)
-    line_of, said = lines(text), text.split("\n")
+    line_of, file_lines = lines(text), text.split("\n")
     scopes: list[bool] = []  # whether each may hold functions
     i = 0
     while i < len(all_):
@@ -111,7 +111,7 @@ def definitions(
                 why = "" if all(scopes) else "an object"
                 line = line_of(all_[start].start)
                 body = all_[i : end + 1]
-                one = _definition(all_, name, start, body, line, said[line - 1], line_of, why)
+                one = _definition(all_, name, start, body, line, file_lines[line - 1], line_of, why)
                 yield replace(one, source=source)
                 i = end + 1
                 continue
@@ -133,7 +133,7 @@ def _definition(
     start: int,
     body: list[Token],
     line: int,
-    said: str,
+    line_text: str,
     line_of: Callable[[int], int],
     why: str,
 ) -> Definition:
@@ -162,8 +162,10 @@ def _definition(
     returns = tuple(t for t in head if t.text not in _NOT_OF_THE_TYPE and t.kind != "string")
     if any(t.text == "(" for t in returns):
         why = "an attribute"
-    made = Definition(name, template, returns, parameters, body, line, said, line_of, why)
-    return replace(made, device=device)
+    definition = Definition(
+        name, template, returns, parameters, body, line, line_text, line_of, why
+    )
+    return replace(definition, device=device)
 
 
 def _closes(head: list[Token], k: int) -> bool:

@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..tokens import Token
-from .code import INDEX, bodies
-from .facts import PURE, Facts, atomic, binary, called
-from .names import Variable
-from .tree import Node, Refused
-from .values import Values
+from .parser import Node, Refused
+from .program_index import PURE, ProgramIndex, atomic, binary, called
+from .restrictions import INDEX, bodies
+from .uniformity import Uniformity
+from .variables import Variable
 
 
 @dataclass(eq=False)
-class Region:
+class ThreadLoop:
     """Statements that each thread executes. `ends`: a thread may return in it."""
 
     statements: list[Node] = field(default_factory=list)
@@ -30,14 +30,14 @@ class Region:
 
 
 @dataclass(eq=False)
-class Once:
+class BlockUniform:
     """A statement that is executed once for the block."""
 
     node: Node
 
 
 @dataclass(eq=False)
-class Around:
+class BlockControl:
     """A loop, a condition or a block: its head is executed once for the block."""
 
     node: Node
@@ -45,18 +45,18 @@ class Around:
 
 
 @dataclass(eq=False)
-class Meeting:
+class WarpSync:
     """A warp-wide operation whose operands the lanes have stored. `last`: lanes that do not take
-    part reach no later meeting."""
+    part reach no later one."""
 
-    brought: Variable
+    operands: Variable
     last: bool
 
 
-Plan = list["Region | Once | Around | Meeting"]
+Plan = list["ThreadLoop | BlockUniform | BlockControl | WarpSync"]
 
 
-class Kernel(Values):
+class Kernel(Uniformity):
     """The regions of a kernel.
 
     Raises:
@@ -69,17 +69,19 @@ class Kernel(Values):
         body: Node,
         parameters: dict[str, bool],
         types: set[str],
-        facts: Facts,
+        program: ProgramIndex,
     ) -> None:
-        super().__init__(all_, body, types, facts)
+        super().__init__(all_, body, types, program)
         self.parameters = [Variable(n, "parameter", points=p) for n, p in parameters.items()]
-        self.apart = set(self._candidates(body))  # loops without barriers that are hoisted too
+        self.interchanged = set(
+            self._candidates(body)
+        )  # loops without barriers that are hoisted too
         while True:
             self._resolve()
             wrong = self._classify()
             if not wrong:
                 break
-            self.apart -= wrong
+            self.interchanged -= wrong
         self._alone()
         self.plan = self._sequence(self.body.parts)
         self._mark_last(self.plan)
@@ -99,7 +101,7 @@ class Kernel(Values):
         parts = body.parts if body.kind == "block" else [body]
         if any(p.kind not in ("expression", "declaration") for p in parts):
             return False
-        code = list(self.facts.meaning(self.tokens(body)))
+        code = list(self.program.expanded(self.tokens(body)))
         known = all(PURE.fullmatch(n) or n in self.types for n in called(code))
         return (
             known
@@ -109,50 +111,51 @@ class Kernel(Values):
 
     def _sequence(self, statements: list[Node]) -> Plan:
         """What the statements of a body become."""
-        made: Plan = []
-        region = Region()
+        plan: Plan = []
+        region = ThreadLoop()
 
         def close() -> None:
             nonlocal region
             if region.statements:
-                made.append(region)
-            region = Region()
+                plan.append(region)
+            region = ThreadLoop()
 
         for p in statements:
             if p.kind == "barrier":
                 close()
-            elif p.kind == "meet":
+            elif p.kind == "warp_sync":
                 close()
-                if p in self.brought:
-                    made.append(Meeting(self.brought[p], self._lonely(p)))
-            elif p.kind == "empty" or self._anew(p):
+                if p in self.operands:
+                    plan.append(WarpSync(self.operands[p], self._lonely(p)))
+            elif p.kind == "empty" or self._is_recomputed(p):
                 continue
-            elif self.around(p):
+            elif self.is_block_control(p):
                 close()
-                made.append(Around(p, [self._sequence(body) for body in bodies(p)]))
-            elif self.once(p):
+                plan.append(BlockControl(p, [self._sequence(body) for body in bodies(p)]))
+            elif self.is_block_uniform(p):
                 if not self._early(p, region):
                     close()
-                at = len(made)
-                made.insert(at, Once(p))
+                at = len(plan)
+                plan.insert(at, BlockUniform(p))
             else:
                 region.statements.append(p)
                 region.names |= self.names[p]
                 region.ends |= any(t.text == "return" for t in self.tokens(p))
         close()
-        return made
+        return plan
 
     # ---- lanes that are elsewhere
 
     def _alone(self) -> None:
-        """Lanes that a condition keeps from an operation of their warp must not meet others in
-        another operation before the block's next barrier: these might be counted as one."""
-        for node, v in self.asked.items():
+        """Lanes that a condition keeps from an operation of their warp must not synchronize
+        with others in another operation before the block's next barrier: these might be counted as
+        one."""
+        for node, v in self.condition_of.items():
             if v.uniform or not self._joins(node):
                 continue
             if node.kind == "if" and len(node.parts) > 1 and all(map(self._joins, node.parts)):
                 raise Refused("operations of a warp in both branches of a condition")
-            if self._next_after(node) == "meet":
+            if self._next_after(node) == "warp_sync":
                 raise Refused("operations of a warp behind others, under a condition of threads")
 
     def _joins(self, node: Node) -> bool:
@@ -160,52 +163,55 @@ class Kernel(Values):
         return any(self._waits(n) for n in node.walk())
 
     def _waits(self, node: Node) -> bool:
-        """Whether a statement is a meeting in which lanes wait for others."""
-        v = self.brought.get(node)
+        """Whether a statement is a warp operation in which lanes wait for others."""
+        v = self.operands.get(node)
         if v is None or v.of is None:
             return False
-        return all(t.text != "bring_activemask" for t in self.all[slice(*v.of.value)])
+        return all(t.text != "operands_activemask" for t in self.all[slice(*v.of.value)])
 
     def _lonely(self, node: Node) -> bool:
-        """Whether the lanes that skip a meeting, because of conditions, reach no later one."""
+        """Whether the lanes that conditions keep from a warp operation reach no later one."""
         return all(self._next_after(n) == "end" for n in self.conditions(node))
 
     def _next_after(self, node: Node) -> str:
         """Where threads that skip a statement synchronize next: at a barrier, at a warp-wide
-        operation ("meet"), or nowhere ("end")."""
+        operation ("warp_sync"), or nowhere ("end")."""
         start = node
-        for outer in reversed(self._around_it[node]):
+        for outer in reversed(self._enclosing[node]):
             if outer.kind == "block":
                 at = next(i for i, p in enumerate(outer.parts) if p is node)
-                if (found := self._first_of(outer.parts[at + 1 :])) != "end":
-                    return found
+                if (first := self._first_of(outer.parts[at + 1 :])) != "end":
+                    return first
             # a thread that has left such a loop does not return to it
-            left = start in self.asked and self.asked.get(outer) is self.asked[start]
+            left = (
+                start in self.condition_of
+                and self.condition_of.get(outer) is self.condition_of[start]
+            )
             if outer.kind in ("for", "while", "do") and not left:
                 body = outer.parts[0 if outer.kind == "do" else -1]
-                if (found := self._first_of([body])) != "end":
-                    return found
+                if (first := self._first_of([body])) != "end":
+                    return first
             node = outer
         return "end"
 
     def _first_of(self, statements: list[Node]) -> str:
-        """Which kind of meeting may come first in statements."""
+        """Which kind of sync point may come first in statements."""
         for p in statements:
             if p.kind == "barrier":
                 return "barrier"
             if self._waits(p):
-                return "meet"
+                return "warp_sync"
             if p.kind == "block":
-                if (found := self._first_of(p.parts)) != "end":
-                    return found
+                if (first := self._first_of(p.parts)) != "end":
+                    return first
             elif self._joins(p):
-                return "meet"
+                return "warp_sync"
         return "end"
 
-    def _anew(self, node: Node) -> bool:
-        return bool(node.declared) and all(self.named[d.name].again for d in node.declared)
+    def _is_recomputed(self, node: Node) -> bool:
+        return bool(node.declared) and all(self.named[d.name].recomputed for d in node.declared)
 
-    def _early(self, node: Node, region: Region) -> bool:
+    def _early(self, node: Node, region: ThreadLoop) -> bool:
         """Whether what is executed once may come before the region that stands before it."""
         if not region.statements:
             return True
@@ -225,26 +231,26 @@ class Kernel(Values):
         return not any(w is node for v in region.names for w in v.writes)
 
     def _mark_last(self, plan: Plan) -> None:
-        if plan and isinstance(plan[-1], Region):
+        if plan and isinstance(plan[-1], ThreadLoop):
             plan[-1].last = True
 
-    def regions(self, plan: Plan | None = None) -> Iterator[Region]:
+    def regions(self, plan: Plan | None = None) -> Iterator[ThreadLoop]:
         for p in self.plan if plan is None else plan:
-            if isinstance(p, Region):
+            if isinstance(p, ThreadLoop):
                 yield p
-            elif isinstance(p, Around):
+            elif isinstance(p, BlockControl):
                 for part in p.parts:
                     yield from self.regions(part)
 
     def _jumps(self, plan: Plan, inside: bool) -> None:
         """Refuse jumps of single threads out of what the block does together."""
         for p in plan:
-            if isinstance(p, Region):
+            if isinstance(p, ThreadLoop):
                 if p.ends and inside:
                     raise Refused("a thread returns in a loop around a barrier")
                 for s in p.statements:
                     self._escapes(s, False)
-            elif isinstance(p, Around):
+            elif isinstance(p, BlockControl):
                 for part in p.parts:
                     self._jumps(part, inside or p.node.kind in ("for", "while", "do"))
 
@@ -268,7 +274,7 @@ class Kernel(Values):
                 v = left.pop()
                 r.names.add(v)
                 v.regions.add(r)
-                if v.again and v.node not in own and v.node is not None:
+                if v.recomputed and v.node not in own and v.node is not None:
                     left += [x for x in self.names[v.node] if r not in x.regions]
         for v in self.variables:
             if not v.stored:
@@ -276,22 +282,22 @@ class Kernel(Values):
             if self._reference(v):
                 raise Refused(f"the reference {v.name} outlives a barrier")
 
-    def takes_long(self, region: Region) -> bool:
+    def takes_long(self, region: ThreadLoop) -> bool:
         """Whether one thread may need so long for a region that the block seems to be stuck."""
         loops = any(n.kind in ("for", "while", "do") for s in region.statements for n in s.walk())
         code = [t for s in region.statements for t in self.tokens(s)]
-        return loops or bool(self.facts.reached(code).keys() - {"operator"})
+        return loops or bool(self.program.reached(code).keys() - {"operator"})
 
-    def identified(self, region: Region) -> bool:
+    def identified(self, region: ThreadLoop) -> bool:
         """Whether functions that a region calls may ask which thread calls them."""
         code = [t for s in region.statements for t in self.tokens(s)]
-        meaning = list(self.facts.meaning(code))
-        reached = self.facts.reached(code)
+        expanded = list(self.program.expanded(code))
+        reached = self.program.reached(code)
         own = set(reached) - {"operator"}
         inside = [t for n in own for t in reached[n]]
         if any(t.text == INDEX for t in inside):
             return True
-        known = self.types | self.facts.types | own | self.facts.macros.keys()
+        known = self.types | self.program.types | own | self.program.macros.keys()
         return any(
-            n not in known and not PURE.fullmatch(n) for n in called(meaning) | called(inside)
+            n not in known and not PURE.fullmatch(n) for n in called(expanded) | called(inside)
         )

@@ -175,9 +175,10 @@ def scaled_dot_product_attention(
         if t.ndim < 2:
             raise ValueError(f"{name}: must have at least 2 dimensions, has {t.ndim}")
     query, key, value = autocast.cast(query, query, key, value)
-    for name, t in (("key", key), ("value", value)):
-        if t.dtype != query.dtype:
-            raise TypeError(f"{name}: has dtype {t.dtype}, query has {query.dtype}")
+    if key.dtype != query.dtype:
+        raise TypeError(f"key: has dtype {key.dtype}, query has {query.dtype}")
+    if value.dtype != query.dtype:
+        raise TypeError(f"value: has dtype {value.dtype}, query has {query.dtype}")
     try:
         probability(dropout_p)
     except (TypeError, ValueError) as e:
@@ -192,9 +193,7 @@ def scaled_dot_product_attention(
     if scale < 0:
         query, scale = -query, -scale
 
-    batch, heads = _leading(query, key, value, enable_gqa)
-    own = _heads(key) if _heads(key) == _heads(value) else heads
-    q, k, v = _four(query, batch, heads), _four(key, batch, own), _four(value, batch, own)
+    batch, heads, q, k, v = _with_four_dimensions(query, key, value, enable_gqa)
     mask = None
     if attn_mask is not None:
         if is_causal:
@@ -203,10 +202,30 @@ def scaled_dot_product_attention(
     wants = mask is not None and mask.is_floating_point() and recorded(mask)
     seed = draw_seed(query.device) if dropout_p > 0.0 else None
     y, _ = _attention(q, k, v, mask, seed, is_causal, wants, float(scale), float(dropout_p))
-    dims = max(t.ndim for t in (query, key, value))
+    dims = max(query.ndim, key.ndim, value.ndim)
     if len(batch) > 1:
         return y.unflatten(0, batch)
     return y if dims == 4 else y.squeeze(0) if dims == 3 else y.squeeze(0).squeeze(0)
+
+
+def _with_four_dimensions(query, key, value, grouped: bool):
+    """(the common batch dimensions, the result's heads, query, key, value as (B, H, rows,
+    columns))."""
+    if query.ndim == key.ndim == value.ndim == 4:
+        b, heads = query.shape[:2]  # the frequent case takes less time than a launch
+        own = key.shape[:2]
+        if own == value.shape[:2] and own[0] == b:
+            if own[1] == heads or (grouped and own[1] and heads % own[1] == 0):
+                return (b,), heads, query, key, value
+    batch, heads = _leading(query, key, value, grouped)
+    own = _heads(key) if _heads(key) == _heads(value) else heads
+    return (
+        batch,
+        heads,
+        _four(query, batch, heads),
+        _four(key, batch, own),
+        _four(value, batch, own),
+    )
 
 
 def _heads(t: torch.Tensor) -> int:

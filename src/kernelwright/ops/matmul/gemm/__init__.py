@@ -40,12 +40,12 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     arguments.floating("input", input)
     arguments.floating("other", other)
     input, other = autocast.cast(input, input, other)
-    _same_dtype(input, other=other)
-    for name, t in (("input", input), ("other", other)):
-        if t.ndim == 0:
-            raise ValueError(f"{name}: must have one dimension or more, has none")
-    k = input.shape[-1]
-    if other.shape[-2 if other.ndim > 1 else 0] != k:
+    if other.dtype != input.dtype:
+        raise _other_dtype("other", other, input)
+    if input.ndim == 0 or other.ndim == 0:
+        name = "other" if input.ndim else "input"
+        raise ValueError(f"{name}: must have one dimension or more, has none")
+    if other.shape[-2 if other.ndim > 1 else 0] != input.shape[-1]:
         raise ValueError(
             f"other: has shape {tuple(other.shape)}, which does not fit the input's "
             f"{tuple(input.shape)}"
@@ -122,11 +122,13 @@ def linear(
     """
     arguments.floating("input", input)
     arguments.floating("weight", weight)
-    for name, t in (("bias", bias), ("gate", gate), ("residual", residual)):
-        if t is not None:
-            arguments.floating(name, t)
+    if bias is not None:
+        arguments.floating("bias", bias)
+    if gate is not None:
+        arguments.floating("gate", gate)
+    if residual is not None:
+        arguments.floating("residual", residual)
     input, weight, bias, gate, residual = autocast.cast(input, input, weight, bias, gate, residual)
-    _same_dtype(input, weight=weight, bias=bias, gate=gate, residual=residual)
     if activation is not None and activation not in ACTIVATIONS[1:]:
         known = ", ".join(ACTIVATIONS[1:])
         raise ValueError(f"activation: {activation!r} is none of {known}")
@@ -152,21 +154,27 @@ def linear(
 
 
 def _fits(input, weight, bias, gate, residual) -> None:
+    """Raise TypeError or ValueError, naming the argument, unless dtypes and shapes fit."""
+    if weight.dtype != input.dtype:
+        raise _other_dtype("weight", weight, input)
     if input.ndim == 0 or weight.ndim not in (1, 2) or weight.shape[-1] != input.shape[-1]:
         wanted = f"(N, {input.shape[-1]})" if input.ndim else "(N, K) beside an input (*, K)"
         raise ValueError(f"weight: has shape {tuple(weight.shape)}, should be {wanted}")
-    if bias is not None and bias.shape != weight.shape[:-1]:
-        raise _misfit("bias", bias, weight.shape[:-1])
-    for name, t in (("gate", gate), ("residual", residual)):
-        if t is not None and tuple(t.shape) != (*input.shape[:-1], *weight.shape[:-1]):
-            raise _misfit(name, t, (*input.shape[:-1], *weight.shape[:-1]))
+    if bias is not None:
+        _has("bias", bias, input, weight.shape[:-1])
+    if gate is not None:
+        _has("gate", gate, input, input.shape[:-1] + weight.shape[:-1])
+    if residual is not None:
+        _has("residual", residual, input, input.shape[:-1] + weight.shape[:-1])
 
 
-def _misfit(name: str, t: torch.Tensor, shape: tuple[int, ...]) -> ValueError:
-    return ValueError(f"{name}: has shape {tuple(t.shape)}, should be {tuple(shape)}")
+def _has(name: str, t: torch.Tensor, input: torch.Tensor, shape: torch.Size) -> None:
+    """Raise TypeError or ValueError unless a tensor has the input's dtype and this shape."""
+    if t.dtype != input.dtype:
+        raise _other_dtype(name, t, input)
+    if t.shape != shape:
+        raise ValueError(f"{name}: has shape {tuple(t.shape)}, should be {tuple(shape)}")
 
 
-def _same_dtype(input: torch.Tensor, **others: torch.Tensor | None) -> None:
-    for name, t in others.items():
-        if t is not None and t.dtype != input.dtype:
-            raise TypeError(f"{name}: is {t.dtype}, should be {input.dtype} as the input")
+def _other_dtype(name: str, t: torch.Tensor, input: torch.Tensor) -> TypeError:
+    return TypeError(f"{name}: is {t.dtype}, should be {input.dtype} as the input")

@@ -204,9 +204,9 @@ inline void operator,(const Unchecked &u, E status) {
 // by which a debugger looks at threads.
 extern "C" void kw_program_begin(const void *inside, const void *dynamic);
 // Its kernels print, allocate or read clocks: each launch is executed.
-extern "C" void kw_program_acts();
-#define KW_ACTS \
-  __attribute__((constructor(102))) static void kw_acts() { kw_program_acts(); }
+extern "C" void kw_program_has_side_effects();
+#define KW_SIDE_EFFECTS \
+  __attribute__((constructor(102))) static void kw_side_effects() { kw_program_has_side_effects(); }
 // Its libraries' headers read device memory on the host.
 extern "C" void kw_program_shares();
 #define KW_SHARES \

@@ -17,7 +17,7 @@
 
 namespace kw::program {
 
-KW_BUILT_IN void lanes_meet(unsigned line) {
+KW_BUILT_IN void sync_lanes(unsigned line) {
   if (kw_current) emulator::together(emulator::kActivemask, 0, 0, line);
 }
 // A thread's own variables concern no other lane.
@@ -59,7 +59,7 @@ template <typename T> class Lockstep {
     return before;
   }
   __forceinline__ void together() const {
-    if (of_others(*p_)) lanes_meet(line_);
+    if (of_others(*p_)) sync_lanes(line_);
   }
   unsigned line_;
   volatile T *p_;
@@ -69,7 +69,7 @@ template <typename T>
 inline constexpr bool kExchanged = std::is_volatile_v<std::remove_reference_t<T> > &&
                                    std::is_scalar_v<std::remove_reference_t<T> >;
 template <typename Place> KW_BUILT_IN constexpr void before_write(unsigned line) {
-  if constexpr (kExchanged<Place>) lanes_meet(line);
+  if constexpr (kExchanged<Place>) sync_lanes(line);
 }
 // Any place but a volatile number or pointer is left as it is.
 template <typename T> KW_BUILT_IN constexpr T &&lockstep(unsigned, T &&place) {
@@ -84,7 +84,7 @@ template <typename T> KW_BUILT_IN constexpr T &&lockstep_read(unsigned, T &&plac
 }
 template <typename T, std::enable_if_t<std::is_scalar_v<T>, int> = 0>
 KW_BUILT_IN std::remove_const_t<T> lockstep_read(unsigned line, volatile T &place) {
-  if (of_others(place)) lanes_meet(line);
+  if (of_others(place)) sync_lanes(line);
   return place;
 }
 }  // namespace kw::program

@@ -14,13 +14,13 @@ template <typename T> struct Unrestricted<T *__restrict__> {
 };
 
 // A value for each thread of the block, with no initial value. T may be an array.
-template <typename T> class Room {
+template <typename T> class PerThread {
  public:
   using Value = typename Unrestricted<std::remove_cv_t<T>>::Type;
-  explicit Room(unsigned count)
-      : bytes_(count * sizeof(Value)), at_(static_cast<Value *>(kw_room(bytes_))) {}
-  ~Room() { kw_room_back(bytes_); }
-  Room(const Room &) = delete;
+  explicit PerThread(unsigned count)
+      : bytes_(count * sizeof(Value)), at_(static_cast<Value *>(kw_thread_values(bytes_))) {}
+  ~PerThread() { kw_thread_values_free(bytes_); }
+  PerThread(const PerThread &) = delete;
   __forceinline__ Value &operator[](size_t thread) const { return at_[thread]; }
   Value &any() const;
 
@@ -45,7 +45,7 @@ class Ended {
   }
 
  private:
-  Room<bool> ended_;
+  PerThread<bool> ended_;
   unsigned count_, left_;
   bool any_ = false;
 };

@@ -97,7 +97,7 @@ template <unsigned N> struct Gathered {
   const Code *code;
   emulator::Thread *thread;
   Operand operands[N + 1];
-  static void meet(Gathered *lanes, unsigned present, unsigned, bool) {
+  static void execute(Gathered *lanes, unsigned present, unsigned, bool) {
     Lane all[32] = {};
     for (unsigned left = present; left; left &= left - 1) {
       const unsigned i = __builtin_ctz(left);

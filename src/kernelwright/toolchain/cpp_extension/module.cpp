@@ -1,0 +1,316 @@
+// The extension module kernelwright_calls: a call of an operator from its arguments to its
+// launches, and its node in autograd's graph, without Python.
+//
+//     Plan(...)                           plan.h; a call runs the plan
+//     Caller(kinds, bound, run)           caller(argument, ..., rung)
+//     Entry(caller, ...)                  entry(argument, ..., rung), with autograd
+#include "node.h"
+
+namespace kw {
+namespace {
+
+// clang-format off
+struct PlanObject {
+  PyObject_HEAD
+  vectorcallfunc call;
+  std::shared_ptr<const Plan> plan;
+};
+
+struct Caller {
+  PyObject_HEAD
+  vectorcallfunc call;
+  std::string kinds;               // as in dispatch/generated.py, and v for the rung
+  std::shared_ptr<Table> table;
+  PyObject *bound, *run;
+};
+
+struct Entry {
+  PyObject_HEAD
+  vectorcallfunc call;
+  Caller *caller;
+  PyObject *overrides, *forward_mode;
+  std::string name;
+  std::vector<std::shared_ptr<const Derivative>> derivatives;
+};
+// clang-format on
+
+extern PyTypeObject plan_type, caller_type, entry_type;
+PyObject *current_level;  // "_current_level"
+
+PyObject *wrapped(Tensors &&results) {
+  if (results.empty()) Py_RETURN_NONE;
+  if (results.size() == 1) return THPVariable_Wrap(std::move(results[0]));
+  PyObject *tuple = PyTuple_New((Py_ssize_t)results.size());
+  for (size_t i = 0; tuple && i < results.size(); i++) {
+    PyObject *one = THPVariable_Wrap(std::move(results[i]));
+    if (!one) {
+      Py_DECREF(tuple);
+      return nullptr;
+    }
+    PyTuple_SET_ITEM(tuple, (Py_ssize_t)i, one);
+  }
+  return tuple;
+}
+
+Tensors run(const Plan &plan, at::ArrayRef<Argument> given) {
+  const Unlocked unlocked;
+  return plan.run(given);
+}
+
+// Calls a plan alone, with the arguments of the function that `gpu_executor` generates.
+PyObject *call_plan(PyObject *self, PyObject *const *args, size_t count, PyObject *keywords) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(!keywords, "a plan takes no keywords");
+  Arguments given;
+  for (Py_ssize_t i = 0; i < PyVectorcall_NARGS(count); i++) {
+    Argument a;
+    if (THPVariable_Check(args[i])) {
+      a.tensor = &THPVariable_Unpack(args[i]);
+    } else if (auto value = scalar_of(args[i])) {
+      a.value = std::move(*value);
+    }
+    given.push_back(std::move(a));
+  }
+  const auto plan = reinterpret_cast<PlanObject *>(self)->plan;
+  return wrapped(run(*plan, given));
+  END_HANDLE_TH_ERRORS
+}
+
+// The bound plan or function for these arguments and rung; binds and stores it in the first call.
+Bound bound_to(const Caller &c, const Key &key, PyObject *const *args) {
+  Bound bound = c.table->bound(key);
+  if (bound.plan || bound.function.it) return bound;
+  Object found(PyObject_Vectorcall(c.bound, args, c.kinds.size(), nullptr));
+  if (!found.it) throw_python_error();
+  if (Py_IS_TYPE(found.it, &plan_type))
+    bound.plan = reinterpret_cast<PlanObject *>(found.it)->plan;
+  else
+    bound.function = std::move(found);
+  c.table->keep(key, {bound.plan, Object::borrowed(bound.function.it)});
+  return bound;
+}
+
+PyObject *call_caller(PyObject *self, PyObject *const *args, size_t count, PyObject *keywords) {
+  HANDLE_TH_ERRORS
+  const Caller &c = *reinterpret_cast<Caller *>(self);
+  const size_t given = PyVectorcall_NARGS(count);
+  TORCH_CHECK_TYPE(given == c.kinds.size() && !keywords, c.kinds.size() - 1,
+                   " arguments and a rung are needed, ", given, " given");
+  Arguments arguments;
+  if (!parse(c.kinds, args, arguments)) return PyObject_Vectorcall(c.run, args, given, nullptr);
+  const Bound bound = bound_to(c, Key(c.kinds, arguments), args);
+  if (bound.plan)
+    return wrapped(
+        run(*bound.plan, at::ArrayRef<Argument>(arguments.data(), arguments.size() - 1)));
+  return PyObject_Vectorcall(bound.function.it, args, given - 1, nullptr);
+  END_HANDLE_TH_ERRORS
+}
+
+// Whether forward-mode differentiation is on; -1 with an exception set.
+int in_forward_mode(const Entry &e) {
+  PyObject *level = PyDict_GetItemWithError(e.forward_mode, current_level);
+  if (!level) return PyErr_Occurred() ? -1 : 0;
+  const long number = PyLong_AsLong(level);
+  return number == -1 && PyErr_Occurred() ? -1 : number >= 0;
+}
+
+bool wants_gradient(at::ArrayRef<Argument> given) {
+  for (const auto &a : given)
+    if (a.tensor && a.tensor->requires_grad()) return true;
+  return false;
+}
+
+// The first derivative that applies to a call; null if none does.
+std::shared_ptr<const Derivative> derivative_of(const Entry &e, at::ArrayRef<Argument> given) {
+  for (const auto &d : e.derivatives)
+    if (holds(*d, given)) return d;
+  return nullptr;
+}
+
+// NotImplemented for calls that run in Python: intercepted calls, calls with a named rung, tensors
+// that C++ does not support, derivatives of a Python function instead of a plan, and tensors that
+// have no gradient but require one.
+PyObject *call_entry(PyObject *self, PyObject *const *args, size_t count, PyObject *keywords) {
+  HANDLE_TH_ERRORS
+  const Entry &e = *reinterpret_cast<Entry *>(self);
+  const Caller &c = *e.caller;
+  const size_t given = PyVectorcall_NARGS(count);
+  TORCH_CHECK_TYPE(given == c.kinds.size() && !keywords, c.kinds.size() - 1,
+                   " arguments and a rung are needed, ", given, " given");
+  PyObject *rung = args[given - 1];
+  const int forward_mode = in_forward_mode(e);
+  if (forward_mode < 0) return nullptr;
+  if (forward_mode || (rung != Py_False && rung != Py_None) || PyDict_GET_SIZE(e.overrides) ||
+      intercepted())
+    Py_RETURN_NOTIMPLEMENTED;
+  c10::SmallVector<PyObject *, 12> named(args, args + given);
+  named.back() = Py_None;
+  Arguments arguments;
+  if (!parse(c.kinds, named.data(), arguments)) Py_RETURN_NOTIMPLEMENTED;
+  const bool differentiable = at::GradMode::is_enabled() && wants_gradient(arguments);
+  const auto operands = at::ArrayRef<Argument>(arguments.data(), arguments.size() - 1);
+  const auto derivative = differentiable ? derivative_of(e, operands) : nullptr;
+  if (differentiable && !derivative) Py_RETURN_NOTIMPLEMENTED;
+  const Bound bound = bound_to(c, Key(c.kinds, arguments), named.data());
+  if (!differentiable) {
+    if (bound.plan) return wrapped(run(*bound.plan, operands));
+    return PyObject_Vectorcall(bound.function.it, args, given - 1, nullptr);
+  }
+  if (!bound.plan) Py_RETURN_NOTIMPLEMENTED;
+  RECORD_FUNCTION(e.name, c10::ArrayRef<const c10::IValue>{}, (int64_t)at::sequence_number::peek());
+  Tensors results = run(*bound.plan, operands);
+  record(derivative, operands, results);
+  return wrapped(std::move(results));
+  END_HANDLE_TH_ERRORS
+}
+
+template <typename T> T *allocated(PyTypeObject *type, vectorcallfunc call) {
+  T *made = reinterpret_cast<T *>(type->tp_alloc(type, 0));
+  if (!made) throw_python_error();
+  made->call = call;
+  return made;
+}
+
+PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *) {
+  HANDLE_TH_ERRORS
+  auto plan = std::make_shared<const Plan>(args);
+  auto *made = allocated<PlanObject>(type, call_plan);
+  new (&made->plan) std::shared_ptr<const Plan>(std::move(plan));
+  return reinterpret_cast<PyObject *>(made);
+  END_HANDLE_TH_ERRORS
+}
+
+void plan_dealloc(PyObject *self) {
+  std::destroy_at(&reinterpret_cast<PlanObject *>(self)->plan);
+  Py_TYPE(self)->tp_free(self);
+}
+
+PyObject *caller_new(PyTypeObject *type, PyObject *args, PyObject *) {
+  HANDLE_TH_ERRORS
+  const char *kinds;
+  PyObject *bound, *run;
+  if (!PyArg_ParseTuple(args, "sOO", &kinds, &bound, &run)) return nullptr;
+  auto *made = allocated<Caller>(type, call_caller);
+  new (&made->kinds) std::string(std::string(kinds) + 'v');
+  new (&made->table) std::shared_ptr<Table>(std::make_shared<Table>());
+  made->bound = Py_NewRef(bound);
+  made->run = Py_NewRef(run);
+  return reinterpret_cast<PyObject *>(made);
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject *caller_clear(PyObject *self, PyObject *) {
+  reinterpret_cast<Caller *>(self)->table->clear();
+  Py_RETURN_NONE;
+}
+
+PyObject *caller_plans(PyObject *self, PyObject *) {
+  return PyLong_FromSize_t(reinterpret_cast<Caller *>(self)->table->plans());
+}
+
+std::vector<int> numbers(PyObject *tuple) {
+  std::vector<int> found;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++)
+    found.push_back(number('i', PyTuple_GET_ITEM(tuple, i)).i32);
+  return found;
+}
+
+// (name, alone, sources, gradients, fixed, caller, call)
+std::shared_ptr<const Derivative> derivative(PyObject *given) {
+  auto d = std::make_shared<Derivative>();
+  const char *name;
+  PyObject *sources, *gradients, *fixed, *caller;
+  if (!PyArg_ParseTuple(given, "siO!O!O!O!O", &name, &d->alone, &PyTuple_Type, &sources,
+                        &PyTuple_Type, &gradients, &PyTuple_Type, &fixed, &caller_type, &caller,
+                        &d->call))
+    throw_python_error();
+  d->name = name;
+  d->gradients = numbers(gradients);
+  for (const int one : numbers(fixed)) d->fixed.push_back(one != 0);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sources); i++) {
+    int code, place;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(sources, i), "Ci", &code, &place)) throw_python_error();
+    d->sources.push_back({(char)code, place});
+  }
+  const auto *backward = reinterpret_cast<Caller *>(caller);
+  d->kinds = backward->kinds;
+  d->table = backward->table;
+  d->run = Py_NewRef(caller);  // never released: nodes may outlive all callers
+  Py_INCREF(d->call);
+  return d;
+}
+
+PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *) {
+  HANDLE_TH_ERRORS
+  PyObject *caller, *overrides, *forward_mode, *given;
+  const char *name;
+  if (!PyArg_ParseTuple(args, "O!sO!O!O!", &caller_type, &caller, &name, &PyDict_Type, &overrides,
+                        &PyDict_Type, &forward_mode, &PyTuple_Type, &given))
+    return nullptr;
+  std::vector<std::shared_ptr<const Derivative>> derivatives;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); i++)
+    derivatives.push_back(derivative(PyTuple_GET_ITEM(given, i)));
+  auto *made = allocated<Entry>(type, call_entry);
+  new (&made->name) std::string(name);
+  new (&made->derivatives) std::vector<std::shared_ptr<const Derivative>>(std::move(derivatives));
+  made->caller = reinterpret_cast<Caller *>(Py_NewRef(caller));
+  made->overrides = Py_NewRef(overrides);
+  made->forward_mode = Py_NewRef(forward_mode);
+  return reinterpret_cast<PyObject *>(made);
+  END_HANDLE_TH_ERRORS
+}
+
+PyMethodDef caller_methods[] = {
+    {"clear", caller_clear, METH_NOARGS, "Forget what is bound to calls"},
+    {"plans", caller_plans, METH_NOARGS, "How many plans are bound to calls"},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyTypeObject type_of(const char *name, size_t size, size_t call, newfunc make, destructor free) {
+  PyTypeObject type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+  type.tp_name = name;
+  type.tp_basicsize = (Py_ssize_t)size;
+  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL;
+  type.tp_vectorcall_offset = (Py_ssize_t)call;
+  type.tp_call = PyVectorcall_Call;
+  type.tp_new = make;
+  type.tp_dealloc = free;
+  return type;
+}
+
+PyTypeObject plan_type = type_of("kernelwright_calls.Plan", sizeof(PlanObject),
+                                 offsetof(PlanObject, call), plan_new, plan_dealloc);
+// Callers and entries live as long as their operators, until the process ends.
+PyTypeObject caller_type = type_of("kernelwright_calls.Caller", sizeof(Caller),
+                                   offsetof(Caller, call), caller_new, nullptr);
+PyTypeObject entry_type =
+    type_of("kernelwright_calls.Entry", sizeof(Entry), offsetof(Entry, call), entry_new, nullptr);
+
+PyObject *set_launcher(PyObject *, PyObject *capsule) {
+  launchers =
+      static_cast<const LauncherInterface *>(PyCapsule_GetPointer(capsule, KW_LAUNCHER_INTERFACE));
+  if (!launchers) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyMethodDef methods[] = {
+    {"set_launcher", set_launcher, METH_O, "The capsule `interface` of kernelwright_launcher"},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kernelwright_calls", nullptr, -1, methods};
+
+}  // namespace
+}  // namespace kw
+
+PyMODINIT_FUNC PyInit_kernelwright_calls() {
+  using namespace kw;
+  caller_type.tp_methods = caller_methods;
+  current_level = PyUnicode_InternFromString("_current_level");
+  PyObject *module = current_level ? PyModule_Create(&definition) : nullptr;
+  for (auto [name, type] : {std::pair{"Plan", &plan_type}, std::pair{"Caller", &caller_type},
+                            std::pair{"Entry", &entry_type}})
+    if (module && (PyType_Ready(type) < 0 ||
+                   PyModule_AddObjectRef(module, name, reinterpret_cast<PyObject *>(type)) < 0))
+      Py_CLEAR(module);
+  return module;
+}

@@ -1,0 +1,499 @@
+"""Calls in C++ (toolchain/cpp_extension) compared with the same calls in Python: the driver gets
+the same calls, and results and gradients have the same attributes."""
+
+import ctypes
+import random
+import sys
+import threading
+from functools import partial
+
+import pytest
+import torch
+from torch._dynamo import compiled_autograd
+
+import kernelwright as kw
+from kernelwright.dispatch import binding, native_calls, selection
+from kernelwright.toolchain import c_extensions, cpp_extension, driver, modes
+from support.cpp_calls import in_cpp, labelled, recording, told
+from support.hosted import hosted
+from support.publics import randn
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        modes.has_gpu() or c_extensions.compiler() is None or cpp_extension.compiler() is None,
+        reason="a stand-in for a GPU, built with a C compiler",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory):
+    with hosted(tmp_path_factory.mktemp("driver")), in_cpp() as outside:
+        yield outside
+
+
+@pytest.fixture(scope="module")
+def taken(outside):
+    with recording() as taken:
+        yield taken
+
+
+def with_dim(function):
+    def made(rng, x):
+        return partial(function, dim=rng.choice((-1, -1, -1, 0, x.ndim // 2))), ()
+
+    return made
+
+
+def with_like(function):
+    return lambda rng, x: (function, (torch.randn_like(x),))
+
+
+def normalised(rng, x):
+    eps = rng.choice((1e-5, 1e-3))
+    parameters = tuple(x.new_ones(x.shape[-1]) for _ in range(rng.choice((0, 1, 2))))
+    return lambda x, *wb: kw.layer_norm(x, x.shape[-1:], *wb, eps=eps), parameters
+
+
+def classified(rng, x):
+    columns = x.shape[-1]
+    targets = x.new_zeros(x.numel() // columns, dtype=torch.int64)
+    return lambda x: kw.cross_entropy(x.reshape(-1, columns), targets), ()
+
+
+#: By name: a function of a random generator and x that returns a call and its other tensors.
+CALLS = {
+    "softmax": with_dim(kw.softmax),
+    "squared_relu": lambda rng, x: (kw.squared_relu, ()),
+    "gelu": lambda rng, x: (partial(kw.gelu, approximate=rng.choice(("none", "tanh"))), ()),
+    "silu": lambda rng, x: (kw.silu, ()),
+    "tanh": lambda rng, x: (kw.tanh, ()),
+    "add": with_like(kw.add),
+    "mul": with_like(kw.mul),
+    "swiglu": with_like(kw.swiglu),
+    "bias_gelu": lambda rng, x: (kw.bias_gelu, (x.new_ones(x.shape[-1]),)),
+    "layer_norm": normalised,
+    "rms_norm": lambda rng, x: (
+        lambda x, *w: kw.rms_norm(x, x.shape[-1:], *w),
+        tuple(x.new_ones(x.shape[-1]) for _ in range(rng.choice((0, 1)))),
+    ),
+    "add_rms_norm": lambda rng, x: (
+        lambda x, h, w: kw.add_rms_norm(x, h, x.shape[-1:], w),
+        (torch.randn_like(x), x.new_ones(x.shape[-1])),
+    ),
+    "sum": with_dim(kw.sum),
+    "cross_entropy": classified,
+}
+
+
+def random_tensor(rng):
+    shape = [rng.choice((1, 2, 3, 5, 8, 17)) for _ in range(rng.choice((1, 2, 2, 3)) - 1)]
+    last = rng.choice((1, 7, 32, 64, 96, 130, 256, 1000))
+    dtype = rng.choice((torch.float32, torch.bfloat16, torch.float16))
+    x = torch.randn(*shape, 2 * last).to(dtype)
+    return x[..., rng.choice((0, 1)) :][..., :last] if rng.random() < 0.3 else x[..., :last].clone()
+
+
+def gradient_of(rng, y):
+    g = torch.randn_like(y)
+    if y.ndim == 0:
+        return g
+    return {0: g, 1: y.new_ones(()).expand_as(y), 2: torch.cat((g, g), -1)[..., : y.shape[-1]]}[
+        rng.randrange(3)
+    ]
+
+
+def observed(call, tensors, gradient, taken):
+    """(launches, attributes of results and gradients) of a call and of its backward."""
+    taken()
+    results = call(*tensors)
+    results = results if isinstance(results, tuple) else (results,)
+    everything = {f"argument {i}": t for i, t in enumerate(tensors)}
+    everything |= {f"result {i}": t for i, t in enumerate(results)}
+    found = [labelled(taken(), everything), [told(y) for y in results]]
+    wanted = [t for t in tensors if t.requires_grad]
+    if not wanted:
+        return found
+    incoming = [gradient(y.detach()) for y in results]
+    grads = torch.autograd.grad(results, wanted, incoming, allow_unused=True)
+    everything |= {f"incoming {i}": t for i, t in enumerate(incoming)}
+    everything |= {f"gradient {i}": t for i, t in enumerate(grads)}
+    return [*found, labelled(taken(), everything), [told(t) for t in grads]]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_random_calls_ask_for_the_same(name, outside, taken):
+    rng, launched = random.Random(name), 0
+    for turn in range(24):
+        x = random_tensor(rng)
+        call, others = CALLS[name](rng, x)
+        wanted = rng.random() < 0.7
+        tensors = [t.detach().requires_grad_(wanted and rng.random() < 0.7) for t in (x, *others)]
+        seed = rng.random()
+
+        def gradient(y, seed=seed):
+            torch.manual_seed(0)
+            return gradient_of(random.Random(seed), y)
+
+        with outside():
+            observed(call, tensors, gradient, taken)  # fills caches, such as the zeroed workspace
+            expected = observed(call, tensors, gradient, taken)
+        for _ in range(2):  # bound first, and then found
+            assert observed(call, tensors, gradient, taken) == expected, (turn, x.shape)
+        launched += len(expected[0])
+    assert launched >= 8
+
+
+def attention(rng):
+    heads, length, width = rng.choice((2, 4)), rng.choice((128, 192, 256)), rng.choice((64, 128))
+    shapes = [(2, n, length, width) for n in (heads, rng.choice((heads, 2)), 0)]
+    shapes[2] = shapes[1]
+    how = {"is_causal": rng.random() < 0.5, "enable_gqa": True}
+    return partial(kw.scaled_dot_product_attention, **how), shapes
+
+
+def product(rng):
+    rows, k, columns = (rng.choice((8, 64, 200, 512)) for _ in range(3))
+    return (lambda x, w: kw.matmul(x, w.t())), [(rows, k), (columns, k)]
+
+
+def biased(rng):
+    rows, k, columns = (rng.choice((8, 64, 200, 512)) for _ in range(3))
+    call = partial(kw.linear, activation=rng.choice((None, "gelu", "relu")))
+    return call, [(rows, k), (columns, k), (columns,)]
+
+
+HOPPER = {
+    "matmul": "cuda_wgmma_multicast",
+    "linear": "cuda_wgmma_multicast",
+    "scaled_dot_product_attention": "cuda_wgmma_persistent",
+    "scaled_dot_product_attention.backward": "cuda_wgmma",
+}
+
+
+@pytest.fixture
+def hopper(outside, monkeypatch):
+    """Products and attention are dispatched to rungs with tensor maps. (`kw.use` would have its
+    calls enter C++ later.)"""
+
+    def chosen(ladder, specs, device, rung):
+        return selection.select(ladder, specs, device, rung or HOPPER.get(ladder.name))
+
+    for module in ("launcher", "dynamic_shapes"):
+        monkeypatch.setattr(sys.modules[f"kernelwright.dispatch.{module}"], "select", chosen)
+    caches = [binding._caches[name] for name in HOPPER]
+    for cache in caches:
+        cache.forget()
+    yield
+    for cache in caches:
+        cache.forget()
+
+
+@pytest.mark.parametrize("make", [attention, product, biased])
+def test_tensor_maps_are_encoded_as_in_python(make, hopper, outside, taken):
+    rng = random.Random(make.__name__)
+    encoded = ctypes.c_int.in_dll(driver.library(), "maps_encoded")
+    for _ in range(8):
+        call, shapes = make(rng)
+        tensors = [torch.randn(s, dtype=torch.bfloat16).requires_grad_() for s in shapes]
+        with outside():
+            observed(call, tensors, torch.ones_like, taken)
+            expected = observed(call, tensors, torch.ones_like, taken)
+        for _ in range(2):  # bound first, and then found
+            encoded.value = 0
+            assert observed(call, tensors, torch.ones_like, taken) == expected, shapes
+        assert encoded.value  # Python keeps the maps of the addresses that it knows
+
+
+def test_the_drivers_error_for_a_map_names_the_tensor(hopper):
+    a, b = (torch.randn(64, 64, dtype=torch.bfloat16) for _ in range(2))
+    kw.matmul(a, b)
+    driver.library().fail_next(1)
+    with pytest.raises(RuntimeError, match=r"encoding a tensor map of a at 0x[0-9a-f]+: CUDA_"):
+        kw.matmul(a, b)
+    kw.matmul(a, b)
+
+
+def nodes_of(x):
+    return kw.softmax(x, -1).grad_fn
+
+
+def test_the_node_is_in_cpp(outside):
+    x = randn(4, 64).requires_grad_()
+    with outside():
+        python = type(nodes_of(x))
+    assert type(nodes_of(x)) is not python and nodes_of(x).name() == "softmaxBackward"
+
+
+def test_a_gradient_that_does_not_exist_is_refused_as_in_python(outside):
+    x, mean = torch.randn(4, 16, 8, requires_grad=True), torch.zeros(16)
+    call = partial(native_calls.entries["batch_norm_inference"], x, None, None)
+    assert call(mean, mean + 1, 1e-5, False).grad_fn.name() == "batch_norm_inferenceBackward"
+    y = call(mean.requires_grad_(), torch.ones(16), 1e-5, False)
+    with pytest.raises(NotImplementedError, match=r"^mean: batch_norm_inference has no gradient"):
+        y.sum().backward()
+
+
+def test_a_gradient_of_an_absent_result_is_none(outside):
+    leaves = [torch.randn(1, 1, 64, 16, requires_grad=True) for _ in range(3)]
+    y, final = native_calls.entries["linear_attention"](*leaves, None, None, False, 1.0)
+    assert final.shape == (0,) and y.grad_fn.name() == "linear_attentionBackward"
+    gradients = torch.autograd.grad((y, final), leaves, (torch.ones_like(y), final.detach()))
+    assert [g.shape for g in gradients] == [t.shape for t in leaves]
+
+
+def test_an_inplace_change_of_what_is_saved_is_refused(outside):
+    for change in (lambda x, y: y.mul_(2), lambda x, y: y.detach().zero_()):
+        x = randn(4, 64).requires_grad_()
+        y = kw.softmax(x, -1)
+        change(x, y)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+
+def test_a_second_backward_needs_the_graph(outside):
+    x = randn(4, 64).requires_grad_()
+    y = kw.softmax(x, -1)
+    y.backward(torch.ones_like(y), retain_graph=True)
+    y.backward(torch.ones_like(y))
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        y.backward(torch.ones_like(y))
+
+
+def test_hooks_of_saved_tensors_see_them(outside):
+    def seen(call):
+        packed, unpacked = [], []
+
+        def pack(t):
+            packed.append(told(t))
+            return t
+
+        def unpack(t):
+            unpacked.append(told(t))
+            return t
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            call().sum().backward()
+        return packed, unpacked
+
+    x, w, b = (randn(*s).requires_grad_() for s in ((4, 64), (64,), (64,)))
+    for call in (lambda: kw.softmax(x, -1), lambda: kw.layer_norm(x, (64,), w, b)):
+        with outside():
+            expected = seen(call)
+        assert seen(call) == expected and expected[0]
+
+
+def test_double_backward_goes_through_the_formula(outside):
+    def second(call, x):
+        y = call(x)
+        (g,) = torch.autograd.grad(y, x, torch.ones_like(y), create_graph=True)
+        (gg,) = torch.autograd.grad(g.sum(), x)
+        return g.grad_fn.name(), told(gg)
+
+    for call in (lambda x: kw.softmax(x, -1), kw.gelu, lambda x: kw.layer_norm(x, (64,))):
+        x = randn(4, 64).requires_grad_()
+        with outside():
+            expected = second(call, x)
+        assert second(call, x) == expected
+
+
+@pytest.mark.parametrize("seen", ["mode", "subclass", "vmap", "grad", "forward", "compile"])
+def test_what_intercepts_calls_sees_them(seen, outside):
+    """As without the extension: none of these calls runs in C++."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            names.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    class Subclass(torch.Tensor):
+        pass
+
+    def called():
+        x = randn(4, 64)
+        if seen == "mode":
+            with Mode():
+                return kw.softmax(x, -1)
+        if seen == "subclass":
+            return kw.softmax(x.as_subclass(Subclass), -1)
+        if seen == "vmap":
+            return torch.func.vmap(lambda t: kw.softmax(t, -1))(x)
+        if seen == "grad":
+            return torch.func.grad(lambda t: kw.softmax(t, -1).sum())(x)
+        if seen == "forward":
+            return torch.func.jvp(lambda t: kw.softmax(t, -1), (x,), (x,))[1]
+        torch.compiler.reset()
+        return torch.compile(lambda t: kw.softmax(t, -1), fullgraph=True, backend="eager")(x)
+
+    names = []
+    with outside():
+        expected = told(called()), list(names)
+    names.clear()
+    assert (told(called()), names) == expected
+
+
+def test_compiled_autograd_traces_a_backward(outside):
+    def compiled(call):
+        x, seen = randn(8, 64).requires_grad_(), []
+        y = call(x)
+        torch.compiler.reset()
+
+        def backend(graph, _):
+            seen.extend(str(n.target) for n in graph.graph.nodes if "kernelwright" in str(n.target))
+            return graph
+
+        with compiled_autograd._enable(torch.compile(backend=backend)):
+            y.backward(torch.ones_like(y))
+        return told(x.grad), seen
+
+    for call in (lambda x: kw.softmax(x, -1), lambda x: kw.layer_norm(x, (64,), eps=1e-3)):
+        with outside():
+            expected, _ = compiled(call)
+        found, operators = compiled(call)
+        assert found == expected and len(operators) == 1
+
+
+def test_an_override_is_taken_and_errors_are_the_same(outside, taken):
+    x = randn(4, 64, dtype=torch.bfloat16).requires_grad_()
+
+    def chosen():
+        taken()
+        with kw.use(softmax="triton_row"):
+            y = kw.softmax(x, -1)
+        y.backward(torch.ones_like(y))
+        return [(number, head) for number, head, _ in taken()]
+
+    with outside():
+        expected = chosen()
+    assert chosen() == expected
+    other = torch.empty(4, 64, device="meta")
+    for call in (lambda: kw.add(x, other), lambda: kw.gelu(x, "exact"), lambda: kw.softmax(3, -1)):
+        with outside(), pytest.raises(Exception) as wrong:
+            call()
+        with pytest.raises(type(wrong.value)) as found:
+            call()
+        assert str(found.value) == str(wrong.value)
+
+
+def test_the_drivers_error_is_reported_in_its_words(outside):
+    x = randn(4, 64, dtype=torch.bfloat16)
+    kw.softmax(x, -1)
+    fail = driver.library().fail_next
+
+    def refused():
+        fail(1)
+        with pytest.raises(RuntimeError) as e:
+            kw.softmax(x, -1)
+        return str(e.value)
+
+    flag = ctypes.c_int.in_dll(driver.library(), "recording")
+    before, flag.value = flag.value, 0
+    with outside():
+        expected = refused()
+    assert refused() == expected and "CUDA_ERROR_INVALID_VALUE (invalid argument)" in expected
+    flag.value = before
+
+
+def test_several_threads_at_once(outside):
+    x = randn(64, 64).requires_grad_()
+    wrong = []
+
+    def work(seed):
+        rng = random.Random(seed)
+        for _ in range(100):
+            part = x[: rng.randrange(1, 64)]
+            y = kw.softmax(part, -1)
+            (g,) = torch.autograd.grad(y, x, torch.ones_like(y))
+            if g.shape != x.shape:
+                wrong.append(g.shape)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_the_oldest_call_is_forgotten_first_and_all_when_tables_change(outside):
+    found = []
+    caller = cpp_extension.loaded.Caller(
+        "t", lambda x, rung: found.append(len(x)) or (lambda x: x), None
+    )
+    base = torch.zeros(4100)
+    for n in range(1, 4100):
+        caller(base[:n], None)
+    caller(base[:4099], None)
+    assert found == list(range(1, 4100))
+    caller(base[:1], None)
+    assert found[-1] == 1
+    caller.clear()
+    caller(base[:4099], None)
+    assert found[-1] == 4099
+
+
+def test_calls_that_a_plan_must_tell_apart(outside):
+    asked, x = [], torch.randn(4, 8)
+
+    def bound(*call):
+        asked.append(call)
+        return lambda *given: (len(asked), given)
+
+    caller = cpp_extension.loaded.Caller("t?v-", bound, lambda *call: "in Python")
+    calls = [
+        (x, None, 1, 0.5, None),
+        (x.to(torch.bfloat16), None, 1, 0.5, None),
+        (x.to(torch.int32), None, 1, 0.5, None),
+        (x[:2], None, 1, 0.5, None),
+        (x.mT, None, 1, 0.5, None),
+        (x.view(32), None, 1, 0.5, None),
+        (torch.empty(33)[1:].view(4, 8), None, 1, 0.5, None),  # another alignment
+        (x, x, 1, 0.5, None),
+        (x, x[:0], 1, 0.5, None),
+        (x, None, 2, 0.5, None),
+        (x, None, "1", 0.5, None),
+        (x, None, (1, 2), 0.5, None),
+        (x, None, 1, 0.5, "cuda_warp"),
+        (torch.tensor(1.0), None, 1, 0.5, None),
+    ]
+    for place, call in enumerate(calls, 1):
+        assert caller(*call) == (place, call[:-1])
+    alike = (x.clone(), None, 1, 0.25, None), (x, None, 1, 2.0, None)
+    for call in (*calls, *alike):
+        caller(*call)
+    assert asked == calls
+    assert caller(x.to("meta"), None, 1, 0.5, None) == "in Python"
+    with pytest.raises(TypeError, match="4 arguments and a rung are needed, 2 given"):
+        caller(x, None)
+
+
+def test_nothing_is_kept_of_a_call_that_cannot_be_bound(outside):
+    def bound(*call):
+        raise ValueError("x: no rung")
+
+    caller, x = cpp_extension.loaded.Caller("t", bound, None), torch.randn(3)
+    before = sys.getrefcount(x)
+    for _ in range(100):
+        with pytest.raises(ValueError, match="x: no rung"):
+            caller(x, None)
+    assert sys.getrefcount(x) == before
+
+
+def test_equal_values_of_other_types_have_other_keys(outside):
+    caller = cpp_extension.loaded.Caller("vvv", lambda *given: lambda *_: given[:3], None)
+    for given in ((1, None, "a"), (True, None, "a"), ("1", "", None), ([1, 2], 1, "a"),
+                  ([1], 2, "a"), ((1, 2), 1, "b"), (1.0, None, "a")):  # fmt: skip
+        assert caller(*given, None) == given
+        assert list(map(type, caller(*given, None))) == list(map(type, given))
+
+
+def test_selection_is_made_anew(outside, taken):
+    x = randn(6, 64, dtype=torch.bfloat16)
+    kw.tanh(x)
+    assert binding._caches["tanh"].in_cpp is binding._caches["tanh"].now
+    binding._caches["tanh"].forget()
+    taken()
+    kw.tanh(x)
+    assert len(taken()) == 1
