@@ -43,7 +43,7 @@ lint: .venv/ready
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/clang-format --dry-run -Werror $(CUDA_C)
-	$(BIN)/codespell src tests tools docs README.md CONTRIBUTING.md
+	$(BIN)/codespell src tests tools benchmarks docs README.md CONTRIBUTING.md
 	$(BIN)/python -m tools.movement --check
 	$(BIN)/python -m tools.lessons --check
 	$(BIN)/python -m tools.readme_tables --check

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from tools.experiments.patched import LIGER, OURS, UNPATCHED, Patched
+from benchmarks.patched import LIGER, OURS, UNPATCHED, Patched
 
 from kernelwright.support.svg import picture as drawn
 from kernelwright.support.svg import rect, text
