@@ -10,7 +10,6 @@ from functools import cache
 from kernelwright.contract import Launch, Scalar, TritonKernel
 from kernelwright.support.errors import ToolchainError
 
-GLUON = "Gluon has no interpreter: needs a GPU"
 # The interpreter keeps the program's index in one global object.
 _lock = threading.Lock()
 
@@ -38,12 +37,6 @@ def activate() -> None:
 
     interpreter_repairs.apply()
     interpreter_bounds.apply()
-
-
-def unable(kernel: TritonKernel) -> str | None:
-    """Why a kernel cannot be interpreted, or None."""
-    # interpreted functions have their own type; Gluon functions keep the compiled type
-    return GLUON if getattr(kernel.fn, "is_gluon", bool)() else None
 
 
 def launch(kernel: TritonKernel, step: Launch, values: list) -> None:

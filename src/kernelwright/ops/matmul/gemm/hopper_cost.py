@@ -24,7 +24,7 @@ from kernelwright.contract.operator import Config, Gpu
 from .hopper_tiling import Matrix, clusters_at_once
 
 SHARP = 6  # exponent of the norm: how sharply the slowest dominates
-SHORT = 17.5e9  # multiplications, about 50 us: from here on the power limit matters
+SHORT = 17.5e9  # multiplications: from here on the power limit matters
 SLICE = 64
 LINE, SECTOR = 128, 32  # bytes
 
