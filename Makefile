@@ -47,6 +47,7 @@ lint: .venv/ready
 	$(BIN)/python -m tools.movement --check
 	$(BIN)/python -m tools.lessons --check
 	$(BIN)/python -m tools.readme_tables --check
+	$(BIN)/python -m tools.teaching --check
 	$(BIN)/kernelwright ledger --check
 
 site: .venv/docs
@@ -56,6 +57,7 @@ tables: .venv/ready
 	$(BIN)/python -m tools.movement
 	$(BIN)/python -m tools.lessons
 	$(BIN)/python -m tools.readme_tables
+	$(BIN)/python -m tools.teaching
 	$(BIN)/python -m tools.translations --write
 
 .venv/ready: pyproject.toml $(wildcard constraints/*.txt) tools/setup_venv.py
