@@ -8,7 +8,7 @@ from __future__ import annotations
 
 #: Modules of the package, by their present names.
 MODULES = {
-    "workbench.binary_info.inspection": "workbench.inspect",
+    "workbench.inspection": "workbench.binary_info.inspection",
     "workbench.records.records": "workbench.records",
 }
 

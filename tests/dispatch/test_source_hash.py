@@ -13,7 +13,7 @@ from kernelwright.contract import H200
 from kernelwright.dispatch import entry_of, ladder, ladders, proof, source_hash
 from kernelwright.support.imports import CannotFollow, Packages
 from kernelwright.support.settings import PACKAGE
-from kernelwright.workbench.binary_info.inspection import specs_of
+from kernelwright.workbench.inspection import specs_of
 from support import another
 
 GPU_RUNGS = [(x, r) for x in ladders() for r in x.rungs if r.is_gpu]
