@@ -43,10 +43,11 @@ lint: .venv/ready
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/clang-format --dry-run -Werror $(CUDA_C)
-	$(BIN)/codespell src tests tools docs README.md CONTRIBUTING.md
+	$(BIN)/codespell src tests tools benchmarks docs README.md CONTRIBUTING.md
 	$(BIN)/python -m tools.movement --check
 	$(BIN)/python -m tools.lessons --check
 	$(BIN)/python -m tools.readme_tables --check
+	$(BIN)/python -m tools.teaching --check
 	$(BIN)/kernelwright ledger --check
 
 site: .venv/docs
@@ -56,6 +57,7 @@ tables: .venv/ready
 	$(BIN)/python -m tools.movement
 	$(BIN)/python -m tools.lessons
 	$(BIN)/python -m tools.readme_tables
+	$(BIN)/python -m tools.teaching
 	$(BIN)/python -m tools.translations --write
 
 .venv/ready: pyproject.toml $(wildcard constraints/*.txt) tools/setup_venv.py

@@ -194,7 +194,7 @@ def _planned(of: Version, case_id: str, config: Any) -> tuple[str, list[tuple[st
     """What a case launches, as text without paths; and of each launch what it compiles, as text,
     and what `_machine_code` takes."""
     operator = of.ladder.operator
-    inspection = of.module("workbench.binary_info.inspection")
+    inspection = of.module("workbench.inspection")
     specs = inspection.specs_of(of.ladder, operator.case(case_id))
     if not all(t.numel() for t in _tensors(specs)):
         return "empty", []

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
+from kernelwright.support import svg
 from kernelwright.workbench.lessons import recorded
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -105,7 +105,7 @@ def memory() -> str:
     for level in found:
         rows = level.rates or ((0.0, "bandwidth not measured"),)
         tall = 30 + 20 * len(rows)
-        parts.append(_rect("cell", 0.5, y + 0.5, WIDTH - 1, tall))
+        parts.append(svg.rect("cell", 0.5, y + 0.5, WIDTH - 1, tall))
         parts.append(_text(10, y + 20, level.name, "head"))
         parts.append(_text(124, y + 20, level.owner, "soft"))
         parts.append(_text(WIDTH - 10, y + 20, level.size, "", "end"))
@@ -113,7 +113,7 @@ def memory() -> str:
             line = y + 30 + 20 * i
             length = 240 * rate / fastest
             if rate:
-                parts.append(_rect("load", 10, line, length, 12))
+                parts.append(svg.rect("load", 10, line, length, 12))
                 what = f"{rate / 1e3:.2f} TB/s, {what}"
             parts.append(_text(10 + length + 8 * bool(rate), line + 10, what, "soft"))
         y += tall + 8
@@ -121,7 +121,7 @@ def memory() -> str:
         f"{v.name}: {v.size}" + "".join(f", {r / 1e3:.2f} TB/s {w}" for r, w in v.rates)
         for v in found
     )
-    return _alone(parts, y, f"{TITLES['memory']}. {said}")
+    return svg.picture(parts, WIDTH, y, f"{TITLES['memory']}. {said}", STYLE)
 
 
 def threads() -> str:
@@ -153,7 +153,7 @@ def threads() -> str:
         parts.append(_text(WIDTH, y, role, "soft", "end"))
         for c in range(count):
             parts.append(
-                _rect("load" if c == chosen else "cell", c * wide + 0.5, y + 8, wide - 2, 22)
+                svg.rect("load" if c == chosen else "cell", c * wide + 0.5, y + 8, wide - 2, 22)
             )
         step = 1 if count < LANES else 5
         for c in range(0, count, step):
@@ -161,9 +161,8 @@ def threads() -> str:
         parts.append(_text(0, y + 61, f"{unit} 0 to {count - 1}", "soft"))
         if i < len(rows) - 1:
             left, right = chosen * wide + 0.5, (chosen + 1) * wide - 1.5
-            parts.append(
-                f'<path class="zoom" d="M{left:.1f} {y + 30}H{right:.1f}L{WIDTH} {y + 72}H0Z"/>'
-            )
+            corners = f"M{left:.1f} {y + 30}H{right:.1f}L{WIDTH} {y + 72}H0Z"
+            parts.append(svg.element("path", kind="zoom", d=corners))
         y += 88
     parts.append(_text(0, y, "Thread", "head"))
     parts.append(_text(WIDTH, y, "has its own registers", "soft", "end"))
@@ -180,27 +179,11 @@ def threads() -> str:
         f"{THREADS // LANES} warps, a warp of {LANES} lanes; lane {LANE} of warp {WARP} of block "
         f"{BLOCK} has the index {index}"
     )
-    return _alone(parts, y + 66, label)
-
-
-def _rect(kind: str, x: float, y: float, wide: float, tall: float) -> str:
-    return f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{tall:.1f}"/>'
+    return svg.picture(parts, WIDTH, y + 66, label, STYLE)
 
 
 def _text(x: float, y: float, words: str, kind: str, anchor: str = "") -> str:
-    named = f' class="{kind}"' if kind else ""
-    where = f' text-anchor="{anchor}"' if anchor else ""
-    return (
-        f'<text{named} x="{x:.1f}" y="{y:.0f}"{where} xml:space="preserve">{escape(words)}</text>'
-    )
-
-
-def _alone(parts: list[str], height: float, label: str) -> str:
-    return (
-        f'<svg role="img" aria-label="{escape(label)}" viewBox="0 0 {WIDTH} {height:.0f}" '
-        f'width="{WIDTH}" xmlns="http://www.w3.org/2000/svg"><style>{STYLE}</style>'
-        f"{''.join(parts)}</svg>\n"
-    )
+    return svg.text(x, y, words, kind, anchor, **{"xml:space": "preserve"})
 
 
 PICTURES = {"threads": threads, "memory": memory}

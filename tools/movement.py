@@ -26,11 +26,12 @@ import kernelwright.ops.every  # noqa: F401
 from kernelwright.contract import Case, Ladder, Rung, case
 from kernelwright.dispatch import ladder, launcher, source_hash, specs_of, unsupported
 from kernelwright.emulator.trace import Request, Trace, Traced
+from kernelwright.support import svg
 from kernelwright.workbench.binary_info import dissect
 from kernelwright.workbench.binary_info.dissect import SECTOR, Dissection
 from kernelwright.workbench.records import metrics
 from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
-from kernelwright.workbench.report import strips, svg
+from kernelwright.workbench.report import strips
 from kernelwright.workbench.report.shown import headline
 from kernelwright.workbench.report.strips import banks as _banks
 from kernelwright.workbench.report.strips import sectors as _sectors
@@ -171,7 +172,7 @@ def picture(name: str, at: str, found: Traced) -> str:
             y += strip.high
         if len(requests) > ALIKE:
             more = f"and {len(requests) - ALIKE:,} more"
-            parts.append(svg.text(0, y + 11, more, "soft", unit=""))
+            parts.append(svg.text(0, y + 11, more, "soft"))
             y += strips.TEXT + strips.GAP
     return strips.alone(parts, y, f"data movement of {name}")
 

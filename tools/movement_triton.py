@@ -13,9 +13,10 @@ import numpy as np
 
 from kernelwright.contract import Case, Ladder, Rung
 from kernelwright.dispatch import launcher
+from kernelwright.support import svg
 from kernelwright.toolchain import interpreter
 from kernelwright.workbench.records import metrics
-from kernelwright.workbench.report import strips, svg
+from kernelwright.workbench.report import strips
 
 ALIKE = 3  # accesses of one tensor in a row that are drawn
 PROGRAMS = 2  # that are drawn
@@ -132,7 +133,7 @@ def picture(name: str, at: str, found: Traced) -> str:
             y += strip.high
         if len(accesses) > ALIKE:
             more = f"and {len(accesses) - ALIKE:,} more"
-            parts.append(svg.text(0, y + 11, more, "soft", unit=""))
+            parts.append(svg.text(0, y + 11, more, "soft"))
             y += strips.TEXT + strips.GAP
     return strips.alone(parts, y, f"data movement of {name}")
 

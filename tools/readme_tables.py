@@ -37,7 +37,7 @@ import textwrap
 from pathlib import Path
 
 import torch
-from tools.experiments import patched, training
+from benchmarks import patched, training
 
 import kernelwright.ops.every
 from kernelwright.contract import Ladder

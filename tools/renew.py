@@ -44,9 +44,9 @@ from kernelwright.dispatch import (
 )
 from kernelwright.dispatch.selection import tables_of
 from kernelwright.machine import gpu_of, here, slug
+from kernelwright.workbench import inspection
 from kernelwright.workbench.bench.tune import sources, table_of
 from kernelwright.workbench.bench.workload import peers_of
-from kernelwright.workbench.binary_info import inspection
 from kernelwright.workbench.listing import named, served
 from kernelwright.workbench.records import records
 from kernelwright.workbench.records.merge import merge

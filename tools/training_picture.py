@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from html import escape
 
-from tools.experiments.patched import LIGER, OURS, UNPATCHED, Patched
+from benchmarks.patched import LIGER, OURS, UNPATCHED, Patched
+
+from kernelwright.support.svg import picture as drawn
+from kernelwright.support.svg import rect, text
 
 WIDTH, HEIGHT = 640, 330
 LEFT, FULL = 150, 360  # where bars begin, and the longest one
@@ -33,7 +35,7 @@ def picture(found: Patched) -> str:
     parts = [
         *_panel(28, "Training, thousand tokens/s (more is better)", rates, "{:.1f}"),
         *_panel(172, "Peak memory, GiB (less is better)", memory, "{:.1f}"),
-        _text(
+        text(
             0,
             318,
             f"{s['layers']} layers of Llama 3 8B, bf16, eager (no torch.compile), one H200",
@@ -43,26 +45,15 @@ def picture(found: Patched) -> str:
     label = "kw.patch beside transformers and Liger: " + ", ".join(
         f"{name} {rates[name]:.1f} thousand tokens/s and {memory[name]:.1f} GiB" for name in ran
     )
-    return (
-        f'<svg role="img" aria-label="{escape(label)}" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'width="{WIDTH}" xmlns="http://www.w3.org/2000/svg"><style>{STYLE}</style>'
-        f"{''.join(parts)}</svg>\n"
-    )
+    return drawn(parts, WIDTH, HEIGHT, label, STYLE)
 
 
 def _panel(top: int, head: str, values: dict[str, float], form: str) -> list[str]:
-    parts = [_text(0, top, head, "head")]
+    parts = [text(0, top, head, "head")]
     most = max(values.values())
     for i, (name, value) in enumerate(values.items()):
         y, length = top + 16 + i * 34, FULL * value / most
-        parts.append(_text(0, y + 19, name, ""))
-        parts.append(
-            f'<rect class="{KINDS[name]}" x="{LEFT}" y="{y + 2}" width="{length:.0f}" height="22"/>'
-        )
-        parts.append(_text(LEFT + length + 12, y + 19, form.format(value), ""))
+        parts.append(text(0, y + 19, name))
+        parts.append(rect(KINDS[name], LEFT, y + 2, length, 22))
+        parts.append(text(LEFT + length + 12, y + 19, form.format(value)))
     return parts
-
-
-def _text(x: float, y: float, text: str, kind: str) -> str:
-    named = f' class="{kind}"' if kind else ""
-    return f'<text{named} x="{x:.0f}" y="{y}">{escape(text)}</text>'

@@ -23,7 +23,7 @@ import kernelwright.ops.every  # noqa: F401
 from kernelwright.contract import H200, Case, Ladder, Rung
 from kernelwright.dispatch import ladders
 from kernelwright.toolchain import modes
-from kernelwright.workbench.binary_info import inspection
+from kernelwright.workbench import inspection
 from kernelwright.workbench.records import records
 from kernelwright.workbench.verify.coverage import thorough_cases
 

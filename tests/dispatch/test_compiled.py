@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
-from tools.experiments.swappable_gpt2 import GPT2, Config, Operators
+from benchmarks.swappable_gpt2 import GPT2, Config, Operators
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing._internal.optests.generate_tests import OpCheckError
 

@@ -10,7 +10,7 @@ import kernelwright.ops.every  # noqa: F401
 from kernelwright.contract import H200, TensorSpec
 from kernelwright.dispatch import ladder, ladders, proof, selection, specs_of
 from kernelwright.dispatch.selection import shipped_tables
-from kernelwright.workbench.binary_info import inspection
+from kernelwright.workbench import inspection
 from kernelwright.workbench.verify import coverage
 from support.paths import ROOT
 

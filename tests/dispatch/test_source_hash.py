@@ -15,7 +15,7 @@ from kernelwright.dispatch import entry_of, ladder, ladders, proof, source_hash
 from kernelwright.support import cuda_form, imports, includes, python_form
 from kernelwright.support.imports import CannotFollow, Packages
 from kernelwright.support.settings import PACKAGE
-from kernelwright.workbench.binary_info.inspection import specs_of
+from kernelwright.workbench.inspection import specs_of
 from support import another, renamed
 from tools import carry
 

@@ -88,7 +88,7 @@ print(y.tolist(), x.grad.tolist())
 
 
 def test_the_layers_are_those_that_imports_are_checked_by():
-    (contract, _) = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+    (contract, *_) = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
         "contracts"
     ]
     layers = " > ".join(contract["layers"]).replace("kernelwright.", "").replace(" : ", ", ")

@@ -172,7 +172,7 @@ def builds_with(tmp_path, monkeypatch):
     """`builds_with(compiler, *programs)`: builds are another compiler's, in a cache of their own;
     skips where this machine lacks one of the programs."""
     known = (settings.settings, compiler.command, compiler.version, compiler.flags, build.runtime,
-             build.prelude, build._emulator)  # fmt: skip
+             build.prelude, build.emulator_key)  # fmt: skip
 
     def use(*programs):
         lacking = [p for p in programs if not shutil.which(p)]

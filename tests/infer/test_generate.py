@@ -116,7 +116,7 @@ def test_a_folder_is_a_model_a_run_or_says_what_it_lacks(tmp_path):
     cpu = torch.device("cpu")
     with pytest.raises(UsageError, match="neither a model nor a checkpoint"):
         folder.load(tmp_path, cpu)
-    models.build("gpt2-tiny").save_pretrained(tmp_path / "run" / "model")
+    models.save_pretrained(models.build("gpt2-tiny"), tmp_path / "run" / "model")
     with pytest.raises(UsageError, match="has no tokenizer"):
         folder.load(tmp_path / "run", cpu)
     tokenizer.save(tokenizer.Bytes(), tmp_path / "run" / "model")

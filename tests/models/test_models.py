@@ -51,17 +51,11 @@ def test_logits_and_loss_are_those_of_transformers(make, nth, tmp_path):
 def test_a_model_is_saved_as_transformers_reads_it(make, tmp_path):
     reference = theirs.saved(make, 1, tmp_path / "a")
     ours = models.from_pretrained(tmp_path / "a")
-    ours.save_pretrained(tmp_path / "b")
+    models.save_pretrained(ours, tmp_path / "b")
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "b")
     for name, p in reference.state_dict().items():
         assert torch.equal(p, again.state_dict()[name]), name
-    assert (
-        type(ours).from_pretrained(tmp_path / "b").config
-        == models.from_pretrained(tmp_path / "b").config
-    )
-    other = llama.Model if make is theirs.gpt2 else gpt2.Model
-    with pytest.raises(UsageError, match="not a"):
-        other.from_pretrained(tmp_path / "b")
+    assert models.from_pretrained(tmp_path / "b").config == ours.config
 
 
 @BOTH
@@ -93,7 +87,7 @@ def test_a_row_of_padding_has_no_gradient_where_transformers_gives_none(tmp_path
         reference(tokens).logits.square().sum().backward()
         embedding = reference.get_input_embeddings().weight.grad
         torch.testing.assert_close(ours.tokens.grad, embedding, rtol=1e-4, atol=1e-5)
-    ours.save_pretrained(tmp_path / "again")
+    models.save_pretrained(ours, tmp_path / "again")
     assert json.loads((tmp_path / "again" / "config.json").read_text())["pad_token_id"] == 2
 
 
@@ -151,7 +145,7 @@ def test_angles_stay_float32_whatever_the_dtype():
     ],
 )
 def test_a_folder_that_is_not_ours_to_read_says_why(changes, says, tmp_path):
-    models.build(gpt2.Config(1, 2, 8, 16, 20)).save_pretrained(tmp_path)
+    models.save_pretrained(models.build(gpt2.Config(1, 2, 8, 16, 20)), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
     with pytest.raises(UsageError, match=says):
@@ -159,7 +153,7 @@ def test_a_folder_that_is_not_ours_to_read_says_why(changes, says, tmp_path):
 
 
 def test_missing_and_damaged_files_are_named(tmp_path):
-    models.build(gpt2.Config(1, 2, 8, 16, 20)).save_pretrained(tmp_path / "a")
+    models.save_pretrained(models.build(gpt2.Config(1, 2, 8, 16, 20)), tmp_path / "a")
     with pytest.raises(UsageError, match="is not a checkpoint"):
         models.from_pretrained(tmp_path)
     for name, contents in (("config.json", b"{"), ("model.safetensors", b"\0" * 40)):

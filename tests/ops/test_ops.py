@@ -11,7 +11,7 @@ import pytest
 
 from kernelwright.contract import H200
 from kernelwright.dispatch import ladders, unsupported_on
-from kernelwright.workbench.binary_info import inspection
+from kernelwright.workbench import inspection
 from kernelwright.workbench.verify.cuda_kernels import GPUS, compile_rung, of_a_cpu
 from kernelwright.workbench.verify.verify import here, verify_case
 from support import cover

@@ -41,7 +41,7 @@ import torch
 from kernelwright.contract import H200, Case, Config, Ladder, Rung
 from kernelwright.dispatch import unsupported
 from kernelwright.toolchain import cpu_executor
-from kernelwright.workbench.binary_info import inspection
+from kernelwright.workbench import inspection
 from kernelwright.workbench.verify import cuda_kernels
 from kernelwright.workbench.verify.checks import CHECKS, Check
 from kernelwright.workbench.verify.coverage import skip, thorough, thorough_cases

@@ -2,7 +2,7 @@
 
 from kernelwright.contract import H200
 from kernelwright.dispatch.selection import config_of
-from kernelwright.workbench.binary_info.inspection import specs_of
+from kernelwright.workbench.inspection import specs_of
 
 
 def config(lad, rung, case):

@@ -179,7 +179,7 @@ def test_tritons_kernels_are_built_again(cached, damage):
         "import kernelwright.ops.every; from kernelwright import dispatch;"
         "from kernelwright.toolchain import modes;"
         "modes.compile_only();"
-        "from kernelwright.workbench.binary_info.inspection import inspect;"
+        "from kernelwright.workbench.inspection import inspect;"
         "(i,) = inspect(dispatch.ladder('softmax'), 'triton_row', arch='sm_90a');"
         "print(i.ptx, i.ttgir)"
     )

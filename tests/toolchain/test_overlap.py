@@ -8,7 +8,7 @@ from kernelwright import ops
 from kernelwright.contract import H200, CudaKernel
 from kernelwright.dispatch import ladders, plan_of, unsupported_on
 from kernelwright.toolchain import binary, nvrtc
-from kernelwright.workbench.binary_info import inspection
+from kernelwright.workbench import inspection
 from kernelwright.workbench.verify import coverage
 
 TYPES = ("float", "__half", "__nv_bfloat16")

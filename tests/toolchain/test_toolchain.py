@@ -15,7 +15,7 @@ from kernelwright.emulator.program import headers as program_headers
 from kernelwright.support import cuda_headers, includes, progress, settings
 from kernelwright.support.errors import CompileError, ToolchainError
 from kernelwright.toolchain import availability, binary, build, compiled, nvrtc, tools
-from kernelwright.workbench.binary_info.inspection import inspect
+from kernelwright.workbench.inspection import inspect
 from support.planning import CUDA_SOURCE, cuda_plan, no_gpu, own_cache, scale_cu, scaling  # noqa: F401
 
 # --- NVRTC -------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ def test_a_reason_in_other_words_is_no_difference(monkeypatch):
 
 
 def carry_specs(of, case):
-    return of.module("workbench.binary_info.inspection").specs_of(of.ladder, case)
+    return of.module("workbench.inspection").specs_of(of.ladder, case)
 
 
 def test_a_pytorch_rung_is_the_same_where_its_parts_are(then):

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 import torch
-from tools.experiments import patched
+from benchmarks import patched
 from transformers.models.llama import modeling_llama
 
 from kernelwright.workbench.binary_info import dissect

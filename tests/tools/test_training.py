@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tools.experiments import training
-from tools.experiments.swappable_gpt2 import GPT2, Config, Operators
-from tools.experiments.training import Parts, Sizes, Training, TrainingRun
+from benchmarks import training
+from benchmarks.swappable_gpt2 import GPT2, Config, Operators
+from benchmarks.training import Parts, Sizes, Training, TrainingRun
 from torch.nn import functional as F
 
 import kernelwright as kw

@@ -111,6 +111,7 @@ def test_activations_are_computed_again_but_no_product(model, kernels):
     with kw.use(**as_on_a_gpu):
         for policy in ("none", "light", "selective", "full"):
             made, storages, counted = trainer(model=model, recompute=policy), Storages(), Products()
+            storages.add(list(made.model.parameters()))
             with storages:
                 loss = made.loss(*tokens_)
                 kept[policy] = storages.live

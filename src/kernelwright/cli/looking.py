@@ -121,8 +121,8 @@ def inspect(
     """
     with printing(as_json, wide) as out:
         with waiting(f"compiling {rung} for {arch}", out):
+            from kernelwright.workbench import inspection as module
             from kernelwright.workbench import listing
-            from kernelwright.workbench.binary_info import inspection as module
 
             from .render import results, terminal
 

@@ -73,12 +73,12 @@ def ensure(kernels: Iterable[CudaKernel], kind: str = "fast") -> None:
 @once
 def runtime() -> Path:
     """The runtime's library, shared by all kernels of the process."""
-    entry = cache.key(["runtime", _emulator(), compiler.version(), *_runtime_flags()])
+    entry = cache.key(["runtime", emulator_key(), compiler.version(), *_runtime_flags()])
 
     def build(work: Path) -> cache.Files:
         out = work / "runtime.so"
         sources = [str(compiler.HERE / name) for name in compiler.RUNTIME]
-        done = _call(work, [*_runtime_flags(), "-shared", *sources, "-o", str(out)])
+        done = run_compiler(work, [*_runtime_flags(), "-shared", *sources, "-o", str(out)])
         if done.returncode:
             raise CompileError(f"{compiler.command()[0]} refused the runtime:\n{done.stderr}")
         return {out.name: out.read_bytes()}
@@ -89,7 +89,7 @@ def runtime() -> Path:
 @once
 def prelude(kind: str) -> Path:
     """The header that every unit includes first; for g++, its precompiled form is next to it."""
-    entry = cache.key(["prelude", _emulator(), compiler.version(), *compiler.flags(kind)])
+    entry = cache.key(["prelude", emulator_key(), compiler.version(), *compiler.flags(kind)])
 
     def build(work: Path) -> cache.Files:
         header, out = work / "prelude.h", work / "prelude.h.gch"
@@ -97,7 +97,9 @@ def prelude(kind: str) -> Path:
         header.write_text("".join(f"#include <{h}>\n" for h in included))
         files = {header.name: header.read_bytes()}
         if compiler.is_gnu():
-            done = _call(work, [*_options(kind), "-x", "c++-header", str(header), "-o", str(out)])
+            done = run_compiler(
+                work, [*_options(kind), "-x", "c++-header", str(header), "-o", str(out)]
+            )
             if done.returncode:
                 raise CompileError(f"{compiler.command()[0]} refused a header:\n{done.stderr}")
             files[out.name] = out.read_bytes()
@@ -123,7 +125,7 @@ def observer(folder: Path) -> Path:
     def build(work: Path) -> cache.Files:
         out = work / name
         command = ["-shared", f"-I{compiler.HERE}", str(source), str(runtime()), "-o", str(out)]
-        done = _call(work, [*options, *command])
+        done = run_compiler(work, [*options, *command])
         if done.returncode:
             raise CompileError(f"{compiler.command()[0]} refused {source.name}:\n{done.stderr}")
         return {name: out.read_bytes()}
@@ -136,7 +138,7 @@ def _options(kind: str) -> list[str]:
 
 
 def _runtime_flags() -> tuple[str, ...]:
-    own = ("-DKW_AVX2",) if "-mavx2" in compiler._processor() else ()
+    own = ("-DKW_AVX2",) if "-mavx2" in compiler.processor_flags() else ()
     return (*compiler.LANGUAGE, "-O2", "-g1", "-fno-exceptions", *own)
 
 
@@ -152,11 +154,13 @@ def _build(source: Path, kind: str, names: tuple[str, ...]) -> None:
 
         if hopper.needed(includes.texts(source)):
             unit, include = _translated(unit, source, [*include, *_options(kind)]), []
-        done = _call(work, [*include, *_options(kind), "-c", str(unit), "-o", str(object_file)])
+        done = run_compiler(
+            work, [*include, *_options(kind), "-c", str(unit), "-o", str(object_file)]
+        )
         if not done.returncode:
             # separately, because with -fsanitize=thread the link would add libtsan
             link = ["-shared", str(object_file), str(runtime()), "-Wl,--no-undefined", "-lm"]
-            done = _call(work, [*link, "-o", str(out)])
+            done = run_compiler(work, [*link, "-o", str(out)])
         if done.returncode:
             raise CompileError(messages.explain(done.stderr, source, unit))
         return {LIBRARY: out.read_bytes()}
@@ -174,7 +178,7 @@ def _translated(unit: Path, source: Path, options: list[str]) -> Path:
     """The preprocessed unit, with C++ in place of asm statements."""
     out = unit.with_suffix(".ii")
     keep = ["-fpch-preprocess"] if compiler.is_gnu() else []
-    done = _call(unit.parent, [*options, *keep, "-E", str(unit), "-o", str(out)])
+    done = run_compiler(unit.parent, [*options, *keep, "-E", str(unit), "-o", str(out)])
     if done.returncode:
         raise CompileError(messages.explain(done.stderr, source, unit))
     from .hopper.statements import translated  # whole programs' parts of it import this module
@@ -203,7 +207,7 @@ def _alignment(text: str) -> int:
     return max((int(a) if a.isdecimal() else 1024 for a in asked), default=16)
 
 
-def _call(work: Path, arguments: Iterable[str]) -> subprocess.CompletedProcess[str]:
+def run_compiler(work: Path, arguments: Iterable[str]) -> subprocess.CompletedProcess[str]:
     """Run the compiler, with its temporary files in `work`."""
     environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(work)}
     command = [*compiler.command(), *arguments]
@@ -228,12 +232,12 @@ def _basis(source: Path, kind: str) -> list[str]:
     """The files that every library of a source depends on. Their paths are part of its debug
     info."""
     texts = includes.texts(source)
-    own = (_emulator(), compiler.version(), *compiler.flags(kind), *_runtime_flags())
+    own = (emulator_key(), compiler.version(), *compiler.flags(kind), *_runtime_flags())
     return [str(source.resolve()), *texts, *own]
 
 
 @once
-def _emulator() -> str:
+def emulator_key() -> str:
     """The compiler and the emulator's files that kernels are compiled against, with their folder,
     which distinguishes them from the kernel's own files in debug info. Observers in subfolders and
     the headers of whole programs are not included."""

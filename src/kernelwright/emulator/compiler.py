@@ -99,10 +99,10 @@ def flags(kind: str) -> tuple[str, ...]:
         own += ("--param", "tsan-distinguish-volatile=1")
     if kind in ("watched", "dissected"):
         own += ("-fno-tree-sra",)  # a vector stays one access
-    return (*LANGUAGE, *DIALECT, *own, *_processor(), *KINDS[kind])
+    return (*LANGUAGE, *DIALECT, *own, *processor_flags(), *KINDS[kind])
 
 
-def _processor() -> tuple[str, ...]:
+def processor_flags() -> tuple[str, ...]:
     """Fused multiply-add and 16-bit conversions as instructions, where this processor has them."""
     if platform.machine() != "x86_64":
         return ()

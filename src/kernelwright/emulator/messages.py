@@ -27,10 +27,10 @@ def explain(log: str, source: Path, unit: Path) -> str:
     if Path(path) == unit:
         entry = unit.read_text().splitlines()[int(line) - 1]
         place = f"{source.name}, {entry.partition(', ')[2].rstrip(')')}"
-    return f"{place}: {_construct(text)}\n{log.strip()}"
+    return f"{place}: {unsupported_construct(text)}\n{log.strip()}"
 
 
-def _construct(error: str) -> str:
+def unsupported_construct(error: str) -> str:
     if "kw_inline_ptx_has_no_cpu_body" in error:
         return (
             "inline PTX runs on GPUs only; give the function that holds it a CPU body too: "
@@ -73,7 +73,7 @@ def format_frames(frames: Frames, address: str) -> str:
 
 
 Frames = tuple[tuple[str, str, int], ...]
-_known: dict[int, Frames] = {}
+known_frames: dict[int, Frames] = {}
 
 
 def frames_of(address: int) -> Frames:
@@ -86,15 +86,15 @@ def frames_of_all(addresses: Iterable[int]) -> dict[int, Frames]:
     wanted = dict.fromkeys(addresses)
     by_library: dict[str, dict[int, int]] = {}
     for address in wanted:
-        if address not in _known:
+        if address not in known_frames:
             path, inside = libraries.in_file(address)
-            _known[address] = ()
+            known_frames[address] = ()
             if path:
                 by_library.setdefault(path, {})[inside - 1] = address
     for path, places in by_library.items():
         for inside, frames in resolve_addresses(path, places).items():
-            _known[places[inside]] = frames
-    return {address: _known[address] for address in wanted}
+            known_frames[places[inside]] = frames
+    return {address: known_frames[address] for address in wanted}
 
 
 def resolve_addresses(path: str, addresses: Iterable[int]) -> dict[int, Frames]:

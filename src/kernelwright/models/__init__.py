@@ -56,3 +56,10 @@ def from_pretrained(folder: Any, **options: Any) -> Any:
     from .pretrained import load
 
     return load(folder, **options)
+
+
+def save_pretrained(model: Any, folder: Any) -> None:
+    """Write a Hugging Face checkpoint; see `pretrained.save`."""
+    from .pretrained import save
+
+    save(model, folder)

@@ -19,6 +19,7 @@ from .cache import Cache
 from .checks import changed, divides, positive, probability
 from .language_model import LanguageModel
 from .operators import (
+    activated_linear,
     add_layer_norm,
     dropout,
     embedding,
@@ -27,7 +28,6 @@ from .operators import (
     linear_before_gelu,
     linear_gelu,
 )
-from .recomputed import activated_linear
 
 
 @dataclass(frozen=True)
@@ -153,12 +153,9 @@ class Block(nn.Module):
             delta_BTC = linear(hidden_BTF, self.mlp_out.weight, self.mlp_out.bias)
             return dropout(delta_BTC, self.config.dropout, self.training)
         z_BTF = linear_before_gelu(x_BTC, self.mlp_in.weight, self.mlp_in.bias)
+        gelu = partial(gelu_after_linear, approximate=self.config.gelu)
         delta_BTC = activated_linear(
-            partial(gelu_after_linear, approximate=self.config.gelu),
-            (z_BTF, self.mlp_in.bias),
-            self.mlp_out.weight,
-            self.mlp_out.bias,
-            self.recompute_activation,
+            gelu, (z_BTF, self.mlp_in.bias), self.mlp_out, self.recompute_activation
         )
         return dropout(delta_BTC, self.config.dropout, self.training)
 

@@ -6,19 +6,20 @@ Letters at the end of a name are its shape: B batch, T tokens, C width, V vocabu
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
 
 from .cache import Cache
 from .operators import linear, linear_cross_entropy
-from .pretrained import Pretrained
 
 
-class LanguageModel(Pretrained):
+class LanguageModel(nn.Module):
     """`model(tokens)` returns logits, `model(tokens, targets)` the loss. A subclass has the
     parameter `tokens`, `output` if config.tied is not set, and the method `hidden`."""
 
+    config: Any
     tokens: nn.Parameter
     output: nn.Parameter
 

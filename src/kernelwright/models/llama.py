@@ -19,6 +19,7 @@ from .cache import Cache
 from .checks import changed, divides, positive, probability
 from .language_model import LanguageModel
 from .operators import (
+    activated_linear,
     add_rms_norm,
     dropout,
     embedding,
@@ -27,7 +28,6 @@ from .operators import (
     rope,
     swiglu,
 )
-from .recomputed import activated_linear
 
 
 @dataclass(frozen=True)
@@ -174,13 +174,8 @@ class Block(nn.Module):
 
     def _mlp(self, x_BTC: torch.Tensor) -> torch.Tensor:
         both_BTF2 = linear(x_BTC, self.gate_up.weight, self.gate_up.bias)
-        delta_BTC = activated_linear(
-            swiglu,
-            both_BTF2.chunk(2, dim=-1),
-            self.mlp_out.weight,
-            self.mlp_out.bias,
-            self.recompute_activation,
-        )
+        parts_BTF = both_BTF2.chunk(2, dim=-1)
+        delta_BTC = activated_linear(swiglu, parts_BTF, self.mlp_out, self.recompute_activation)
         return dropout(delta_BTC, self.config.dropout, self.training)
 
 

@@ -6,11 +6,14 @@ models. There the function is called directly, unless `kw.use` selects a rung of
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from kernelwright.dispatch import override, select, specs_of
+from kernelwright.nn.recompute import recomputed_product
 from kernelwright.ops.attention import decode as _decode
 from kernelwright.ops.elementwise import bias_gelu as _bias_gelu
 from kernelwright.ops.elementwise import glu as _glu
@@ -52,6 +55,28 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
     if _direct(x, "linear", "matmul"):
         return F.linear(x, weight, bias)
     return _gemm.linear(x, weight, bias)
+
+
+def activated_linear(
+    activate: Callable[..., torch.Tensor],
+    inputs: Sequence[torch.Tensor],
+    layer: nn.Linear,
+    recompute: bool,
+) -> torch.Tensor:
+    """layer(activate(*inputs)).
+
+    Args:
+        activate: an operator without randomness.
+        recompute: whether the backward recomputes its result, the largest tensor of a block that
+            only the weight's gradient needs. The same bits, if `kw.use` then selects the same rung.
+    """
+
+    def product(hidden: torch.Tensor) -> torch.Tensor:
+        return linear(hidden, layer.weight, layer.bias)
+
+    if recompute:
+        return recomputed_product(product, activate, inputs)
+    return product(activate(*inputs))
 
 
 def linear_before_gelu(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:

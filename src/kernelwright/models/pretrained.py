@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,46 +14,28 @@ from torch import nn
 from kernelwright.support import durable
 from kernelwright.support.errors import UsageError
 
-from . import tensor_file
+from . import gpt2, huggingface, llama, tensor_file
 
+
+@dataclass(frozen=True)
+class Format:
+    """How an architecture is stored; its name is the `model_type` of a config.json."""
+
+    model: Callable[[Any], nn.Module]
+    config: Callable[[dict[str, Any]], Any]
+    document: Callable[[Any], dict[str, Any]]
+    weights: Callable[[Any], list[huggingface.Weight]]
+
+
+FORMATS = {
+    "gpt2": Format(
+        gpt2.Model, huggingface.gpt2_config, huggingface.gpt2_document, huggingface.gpt2_weights
+    ),
+    "llama": Format(
+        llama.Model, huggingface.llama_config, huggingface.llama_document, huggingface.llama_weights
+    ),
+}
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-
-
-class Pretrained(nn.Module):
-    """A model that is read from and written to a folder."""
-
-    config: Any
-
-    @classmethod
-    def from_pretrained(cls, folder: str | Path, **options: Any) -> Self:
-        """Like `load`, for this class's architecture.
-
-        Raises:
-            UsageError: the folder holds another architecture.
-        """
-        found = load(folder, **options)
-        if not isinstance(found, cls):
-            raise UsageError(
-                f"{folder} holds a {_architecture(type(found))}, not a {_architecture(cls)}"
-            )
-        return found
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write config.json and model.safetensors, as transformers reads them.
-
-        Args:
-            folder: created if it does not exist.
-
-        Raises:
-            WriteError: the disk is full, or the folder cannot be written.
-        """
-        folder = Path(folder)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as e:
-            raise durable.refused(folder, e) from None
-        tensor_file.write(folder / WEIGHTS, theirs(self.config, self.state_dict()))
-        durable.write(folder / CONFIG, [document(self.config)])
 
 
 def load(
@@ -70,9 +54,8 @@ def load(
     folder = Path(folder)
     config = read_config(folder)
     weights = ours(config, _tensors(folder), folder)
-    module = _module(config)
     with torch.device("meta"):
-        model = module.Model(config)
+        model = FORMATS[_architecture(type(config))].model(config)
     kinds = {t.dtype for t in weights.values()}
     dtype = dtype or (kinds.pop() if len(kinds) == 1 else torch.float32)
     model.load_state_dict({n: t.to(device, dtype) for n, t in weights.items()}, assign=True)
@@ -81,29 +64,45 @@ def load(
     return model.to(device).eval()  # moves the angles of a Llama from the meta device
 
 
+def save(model: nn.Module, folder: str | Path) -> None:
+    """Write config.json and model.safetensors, as transformers reads them.
+
+    Args:
+        folder: created if it does not exist.
+
+    Raises:
+        WriteError: the disk is full, or the folder cannot be written.
+    """
+    folder, config = Path(folder), model.config
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise durable.refused(folder, e) from None
+    tensor_file.write(folder / WEIGHTS, theirs(config, model.state_dict()))
+    durable.write(folder / CONFIG, [document(config)])
+
+
 def read_config(folder: Path) -> Any:
     """Our Config for a folder's config.json."""
     d = _json(folder / CONFIG)
-    known = _known()
     kind = d.get("model_type")
-    if kind not in known:
-        raise UsageError(f"{folder / CONFIG}: model_type {kind!r} is not one of {', '.join(known)}")
+    if kind not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise UsageError(f"{folder / CONFIG}: model_type {kind!r} is not one of {known}")
     try:
-        return known[kind][0](d)
+        return FORMATS[kind].config(d)
     except ValueError as e:
         raise UsageError(f"{folder / CONFIG}: {e}") from None
 
 
 def document(config: Any) -> bytes:
     """The contents of a config.json."""
-    _, write, _ = _known()[_architecture(type(config))]
-    return (json.dumps(write(config), indent=2) + "\n").encode()
+    written = FORMATS[_architecture(type(config))].document(config)
+    return (json.dumps(written, indent=2) + "\n").encode()
 
 
 def theirs(config: Any, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """A checkpoint's tensors, made from a model's state_dict."""
-    from . import huggingface
-
     found: dict[str, torch.Tensor] = {}
     for weight in _weights(config):
         t = state[weight.ours].detach()
@@ -118,7 +117,8 @@ def theirs(config: Any, state: dict[str, torch.Tensor]) -> dict[str, torch.Tenso
 
 def ours(config: Any, given: dict[str, torch.Tensor], folder: Path) -> dict[str, torch.Tensor]:
     with torch.device("meta"):
-        shapes = {n: p.shape for n, p in _module(config).Model(config).named_parameters()}
+        model = FORMATS[_architecture(type(config))].model(config)
+    shapes = {n: p.shape for n, p in model.named_parameters()}
     found: dict[str, torch.Tensor] = {}
     for weight in _weights(config):
         parts = [_find(name, given, folder) for name in weight.theirs]
@@ -160,24 +160,9 @@ def _json(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} is damaged ({e})") from None
 
 
-def _known() -> dict[str, tuple[Any, Any, Any]]:
-    from . import huggingface as hf
-
-    return {
-        "gpt2": (hf.gpt2_config, hf.gpt2_document, hf.gpt2_weights),
-        "llama": (hf.llama_config, hf.llama_document, hf.llama_weights),
-    }
-
-
 def _architecture(kind: type) -> str:
     return kind.__module__.rpartition(".")[2]
 
 
-def _weights(config: Any) -> list[Any]:
-    return _known()[_architecture(type(config))][2](config)
-
-
-def _module(config: Any) -> Any:
-    import importlib
-
-    return importlib.import_module(type(config).__module__)
+def _weights(config: Any) -> list[huggingface.Weight]:
+    return FORMATS[_architecture(type(config))].weights(config)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
-from kernelwright.ops._arguments import draw_seed
+from kernelwright.ops.arguments import draw_seed
 from kernelwright.ops.optimizer.adamw import step as adamw_step
 
 HALF = (torch.float16, torch.bfloat16)

@@ -120,7 +120,7 @@ def emulates(kernel: CudaKernel) -> bool:
 def _unable(kernel: CudaKernel | TritonKernel | NumbaKernel) -> str | None:
     if isinstance(kernel, CudaKernel) and not emulates(kernel):
         return NOT_EMULATED
-    return interpreter.unable(kernel) if isinstance(kernel, TritonKernel) else None
+    return None
 
 
 def _plain(name: str, spec: TensorSpec, device: str, *, result=True, zero=False):
@@ -132,9 +132,6 @@ def _plain(name: str, spec: TensorSpec, device: str, *, result=True, zero=False)
 def _launcher(step: Launch) -> Callable:
     """`run(kernel, step, values)` for a launch, in the language of its kernel."""
     if isinstance(step.kernel, TritonKernel):
-        reason = interpreter.unable(step.kernel)
-        if reason:
-            raise ToolchainError(f"{step.kernel.fn.__name__}: {reason}")
         return interpreter.launch
     if isinstance(step.kernel, NumbaKernel):
         from . import numba_rt

@@ -10,7 +10,6 @@ from functools import cache
 from kernelwright.contract import Launch, Scalar, TritonKernel
 from kernelwright.support.errors import ToolchainError
 
-GLUON = "Gluon has no interpreter: needs a GPU"
 # The interpreter keeps the program's index in one global object.
 _lock = threading.Lock()
 
@@ -40,22 +39,16 @@ def activate() -> None:
     interpreter_bounds.apply()
 
 
-def unable(kernel: TritonKernel) -> str | None:
-    """Why a kernel cannot be interpreted, or None."""
-    # interpreted functions have their own type; Gluon functions keep the compiled type
-    return GLUON if getattr(kernel.fn, "is_gluon", bool)() else None
-
-
 def launch(kernel: TritonKernel, step: Launch, values: list) -> None:
     """Run one launch: `values` are tensors and Scalars with numbers, in the kernel's order."""
     import numpy as np
 
-    arguments = [_scalar(v) if isinstance(v, Scalar) else v for v in values]
+    arguments = [typed_scalar(v) if isinstance(v, Scalar) else v for v in values]
     with _lock, np.errstate(all="ignore"):
         kernel.fn[step.grid](*arguments, **kernel.constexprs)
 
 
-def _scalar(s: Scalar):
+def typed_scalar(s: Scalar):
     """A scalar of exactly the planned type. Otherwise the interpreter would treat a small int64 as
     an int32 and pass floats to the kernel as plain Python numbers."""
     import numpy as np

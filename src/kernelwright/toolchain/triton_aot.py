@@ -62,10 +62,7 @@ def compile(kernel: TritonKernel, kinds: Kinds, arch: str) -> Compiled:
     if key in _made:
         return _made[key]
     signature, attributes, options = specialised(kernel, kinds)
-    source_of = ASTSource
-    if fn.is_gluon():
-        from triton.experimental.gluon._runtime import GluonASTSource as source_of
-    source = source_of(fn, signature, kernel.constexprs, attributes)
+    source = ASTSource(fn, signature, kernel.constexprs, attributes)
     what = f"compiling {fn.__name__} for {arch}"
 
     def build(_: Path) -> cache.Files:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+
+from kernelwright.support import svg
 
 WIDTH, HEIGHT = 720, 360
 LEFT, RIGHT, TOP, BOTTOM = 64, 32, 64, 44
@@ -62,25 +63,22 @@ def curves(
     every = [p for line in points for p in line]
     xs = _Axis([x for x, _ in every], log_x, LEFT, WIDTH - RIGHT)
     ys = _Axis([y for _, y in every], log_y, HEIGHT - BOTTOM, TOP)
-    parts = [f'<rect class="paper" width="{WIDTH}" height="{HEIGHT}"/>']
-    parts.append(_text(16, 26, title, "title"))
-    parts.append(_text(16, 47, caption, "soft"))
+    parts = [svg.rect("paper", 0, 0, WIDTH, HEIGHT)]
+    parts.append(svg.text(16, 26, title, "title"))
+    parts.append(svg.text(16, 47, caption, "soft"))
     for value in ys.ticks():
         y = ys.place(value)
-        parts.append(_line(LEFT, y, WIDTH - RIGHT, y))
-        parts.append(_text(LEFT - 8, y + 4, _number(value), "soft", "end"))
+        parts.append(svg.line("grid", LEFT, y, WIDTH - RIGHT, y))
+        parts.append(svg.text(LEFT - 8, y + 4, _number(value), "soft", "end"))
     for value in xs.ticks():
-        parts.append(_text(xs.place(value), HEIGHT - BOTTOM + 18, _number(value), "soft", "middle"))
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_name, "soft", "middle"))
+        parts.append(
+            svg.text(xs.place(value), HEIGHT - BOTTOM + 18, _number(value), "soft", "middle")
+        )
+    parts.append(svg.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_name, "soft", "middle"))
     for curve, line in zip(found, points, strict=True):
         parts.append(_path(curve, line, xs, ys))
     parts += _legend([c for c in found if not c.faint])
-    label = f"{title}. {caption}"
-    return (
-        f'<svg role="img" aria-label="{escape(label)}" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'width="{WIDTH}" xmlns="http://www.w3.org/2000/svg"><style>{_STYLE}</style>'
-        f"{''.join(parts)}</svg>\n"
-    )
+    return svg.picture(parts, WIDTH, HEIGHT, f"{title}. {caption}", _STYLE)
 
 
 def smooth(values: Sequence[float], over: int) -> list[float]:
@@ -113,15 +111,9 @@ class _Axis:
             powers = range(math.ceil(math.log2(self.low)), math.floor(math.log2(self.high)) + 1)
             every = max(1, len(powers) // 7)
             return [2.0**p for p in powers[::every]]
-        step = _round((self.high - self.low) / 5)
+        step = svg.round_step((self.high - self.low) / 5)
         first = math.ceil(self.low / step)
         return [k * step for k in range(first, math.floor(self.high / step) + 1)]
-
-
-def _round(step: float) -> float:
-    """1, 2 or 5 times a power of ten, not below the step."""
-    power = 10.0 ** math.floor(math.log10(step))
-    return next(m * power for m in (1, 2, 5, 10) if m * power >= step * 0.999)
 
 
 def _finite(curve: Curve, log_x: bool, log_y: bool) -> list[tuple[float, float]]:
@@ -134,12 +126,14 @@ def _finite(curve: Curve, log_x: bool, log_y: bool) -> list[tuple[float, float]]
 
 def _path(curve: Curve, line: list[tuple[float, float]], xs: _Axis, ys: _Axis) -> str:
     colour = _COLOURS[curve.colour % len(_COLOURS)]
-    placed = " ".join(f"{xs.place(x):.1f},{ys.place(y):.1f}" for x, y in line)
+    placed = [(xs.place(x), ys.place(y)) for x, y in line]
     faint = " faint" if curve.faint else ""
-    if len(line) == 1:
-        x, y = placed.split(",")
-        return f'<circle class="f-{colour}" cx="{x}" cy="{y}" r="4"/>'
-    return f'<path class="s-{colour}{faint}" d="M{placed}"/>' if line else ""
+    if len(placed) == 1:
+        ((x, y),) = placed
+        return svg.element("circle", kind=f"f-{colour}", cx=x, cy=y, r=4)
+    if not placed:
+        return ""
+    return svg.element("path", kind=f"s-{colour}{faint}", d=f"M{svg.points(placed)}")
 
 
 def _legend(found: list[Curve]) -> list[str]:
@@ -147,20 +141,10 @@ def _legend(found: list[Curve]) -> list[str]:
     right = WIDTH - RIGHT
     for curve in reversed(found):
         colour = _COLOURS[curve.colour % len(_COLOURS)]
-        parts.append(_text(right, 26, curve.name, f"t-{colour}", "end"))
+        parts.append(svg.text(right, 26, curve.name, f"t-{colour}", "end"))
         right -= 8 * len(curve.name) + 18
     return parts
 
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def _line(x1: float, y1: float, x2: float, y2: float) -> str:
-    return f'<line class="grid" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
-
-
-def _text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
-    return (
-        f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
-    )

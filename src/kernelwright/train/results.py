@@ -40,7 +40,7 @@ def write(
     with torch.device("meta"):
         model = models.build(config)
     model.load_state_dict(weights, assign=True)
-    model.save_pretrained(run / MODEL)
+    models.save_pretrained(model, run / MODEL)
     samples: tuple[str, ...] = ()
     if made is not None:
         tokenizer.save(made, run / MODEL)

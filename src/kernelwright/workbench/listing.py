@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,19 @@ import torch
 
 import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import H200, Case, Config, Gpu, Ladder, Rung
-from kernelwright.dispatch import ladder, ladders, proven_on
+from kernelwright.dispatch import data, fitted, ladder, ladders, proven_on, unsupported_on
 from kernelwright.dispatch.selection import config_of, tuned_table
 from kernelwright.machine import gpu_of, here
+from kernelwright.machine.recorded import H100
 from kernelwright.support import cache
-from kernelwright.support.errors import NoSpace, ToolchainError
-from kernelwright.support.settings import PACKAGE, settings
+from kernelwright.support.errors import NoSpace, ToolchainError, UserError
+from kernelwright.support.settings import DATA, PACKAGE, settings
 from kernelwright.toolchain import availability
-from kernelwright.workbench.bench.workload import UnknownCase
-from kernelwright.workbench.binary_info.inspection import specs_of
+from kernelwright.workbench.inspection import specs_of
 
 Facts = dict[str, dict[str, list[str]]]
 OPERATORS = "kernelwright.ops."
+TEACHING = DATA / "teaching.json"
 
 #: How a backend's rungs are run if they cannot run natively.
 WITHOUT_A_GPU = {
@@ -35,9 +37,19 @@ WITHOUT_A_GPU = {
 }
 
 
+class UnknownCase(UserError, ValueError):
+    """None of the chosen operators has the given case."""
+
+
 @dataclass(frozen=True)
 class RungEntry:
-    """`here`: how it runs on this machine. `serves`: the bench cases for which it is dispatched."""
+    """A rung of an operator.
+
+    Attributes:
+        here: how it runs on this machine.
+        serves: the bench cases for which it is dispatched.
+        teaching: whether it is there to be read and compared with: see `teaching`.
+    """
 
     name: str
     backend: str
@@ -46,6 +58,7 @@ class RungEntry:
     proven: tuple[str, ...]
     deterministic: bool
     serves: tuple[str, ...]
+    teaching: bool
 
 
 @dataclass(frozen=True)
@@ -121,7 +134,7 @@ def case_named(chosen: Ladder, case_id: str) -> Case:
 
 
 def _operator(lad: Ladder, facts: Facts, device: torch.device) -> OperatorEntry:
-    op = lad.operator
+    op, shown = lad.operator, shown_as_teaching(lad)
     rungs = tuple(
         RungEntry(
             rung.name,
@@ -131,6 +144,7 @@ def _operator(lad: Ladder, facts: Facts, device: torch.device) -> OperatorEntry:
             tuple(facts["proven"].get(rung.name, ())),
             rung.deterministic,
             tuple(facts["serves"].get(rung.name, ())),
+            rung.name in shown,
         )
         for rung in lad.rungs
     )
@@ -180,19 +194,49 @@ def _here(rung: Rung, device: torch.device) -> str:
 
 def serving(ladder: Ladder, gpu: Gpu, call: dict[str, Any]) -> str:
     """The rung dispatched by default on a GPU, which need not be this machine's."""
-
-    def fits(name: str) -> bool:
-        rung = ladder.rung(name)
-        supports: Callable[..., str | None] = rung.supports or (lambda gpu, **specs: None)
-        proven = not rung.is_gpu or bool(proven_on(ladder, rung))
-        return rung.serves and proven and supports(gpu, **call) is None
-
-    tuned = tuned_table(ladder, gpu).get(ladder.bucket(**call))
-    names = ((tuned["rung"],) if tuned else ()) + tuple(ladder.order(gpu, **call))
-    return next((n for n in names if fits(n)), "native")
+    return served(ladder, gpu, call)[0].name
 
 
 def served(ladder: Ladder, gpu: Gpu, call: dict[str, Any]) -> tuple[Rung, Config]:
     """The rung dispatched by default on a GPU, and its config."""
-    rung = ladder.rung(serving(ladder, gpu, call))
-    return rung, config_of(ladder, rung, gpu, call)
+    for rung, config in _candidates(ladder, gpu, call):
+        if not rung.is_gpu or proven_on(ladder, rung):
+            return rung, config or config_of(ladder, rung, gpu, call)
+    native = ladder.rung("native")
+    return native, config_of(ladder, native, gpu, call)
+
+
+def _candidates(
+    ladder: Ladder, gpu: Gpu, call: dict[str, Any]
+) -> Iterator[tuple[Rung, Config | None]]:
+    """What dispatch tries for a call, best first, proven or not; a config where one is measured."""
+    tuned = tuned_table(ladder, gpu).get(ladder.bucket(**call))
+    leaf = fitted.choice(ladder, gpu, call)
+    found: list[tuple[Rung, Config | None]] = [(ladder.rung(tuned["rung"]), None)] if tuned else []
+    found += [leaf] if leaf else []
+    found += [(ladder.rung(name), None) for name in ladder.order(gpu, **call)]
+    return (x for x in found if x[0].serves and unsupported_on(x[0], call, gpu) is None)
+
+
+# ---- teaching rungs
+
+
+def teaching(ladder: Ladder, gpus: Iterable[Gpu] = (H200, H100)) -> tuple[str, ...]:
+    """The GPU rungs that are the first choice of no case of the operator, of any use, on any of the
+    GPUs, proven or not. They are steps towards the others, or alternatives that were slower."""
+    calls = [specs_of(ladder, case) for case in ladder.operator.cases if case.numel]
+    first = {
+        rung.name
+        for gpu in gpus
+        for call in calls
+        for rung, _ in islice(_candidates(ladder, gpu, call), 1)
+    }
+    return tuple(r.name for r in ladder.rungs if r.is_gpu and r.name not in first)
+
+
+def shown_as_teaching(ladder: Ladder) -> tuple[str, ...]:
+    """`teaching`, of the package's operators as `make tables` has determined it. Of other operators
+    the rungs that are never dispatched."""
+    if ladder.package.startswith(OPERATORS):
+        return tuple(data.document(TEACHING, {}).get(ladder.name, ()))
+    return tuple(r.name for r in ladder.rungs if r.is_gpu and not r.serves)

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 import kernelwright as kw
-from kernelwright.integrations.transformers import binding, recompute, trl
+from kernelwright.integrations.transformers import binding, mlps, trl
 from support.patched_conditions import CONDITIONS, conditions_table, differences, parts
 from support.patched_models import VOCABULARY, batch, make, patched, step
 from support.paths import ROOT
@@ -100,7 +100,7 @@ def test_gradients_of_a_product_with_an_activation_are_differentiated(activation
                     for s in ((4, 5), (4,)))  # fmt: skip
 
     def ours():
-        return recompute.activated_linear(inputs, weight, bias, activation)
+        return mlps.activated_linear(inputs, weight, bias, activation)
 
     def theirs():
         hidden = torch.nn.functional.gelu(*inputs) if activation == "gelu" else (

@@ -27,6 +27,7 @@ from kernelwright.workbench.bench.bench import bench
 from kernelwright.workbench.bench.bottleneck import bound
 from kernelwright.workbench.bench.case_bench import CaseBench
 from kernelwright.workbench.bench.result import BenchResult, Skipped
+from kernelwright.workbench.listing import UnknownCase
 from kernelwright.workbench.records import records
 from kernelwright.workbench.verify import large_tensors
 from kernelwright.workbench.verify.candidate import Expected
@@ -108,7 +109,7 @@ def test_bench_records_survive_their_file(benched, tmp_path):
 
 
 def test_no_case_of_that_name():
-    with pytest.raises(workload.UnknownCase, match="softmax has 32768x256"):
+    with pytest.raises(UnknownCase, match="softmax has 32768x256"):
         bench([ladder("softmax")], cases=["7x7-f32"])
 
 

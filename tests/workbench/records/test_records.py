@@ -5,7 +5,7 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
-from tools.experiments import patched, training
+from benchmarks import patched, training
 
 from kernelwright import cli
 from kernelwright.contract import H200 as GPU

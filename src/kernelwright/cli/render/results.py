@@ -58,7 +58,10 @@ def listing(found: Listing) -> Table:
         Column("proven", 8),
         Column("dispatched", 9),
         Column("idea", 1, wraps=True),
-        notes=[f"dispatched: in how many of the operator's bench cases by default, on {where}"],
+        notes=[
+            f"dispatched: in how many of the operator's bench cases by default, on {where}; "
+            "teaching: the first choice of none of the operator's cases, bench or other"
+        ],
         spaced=True,
     )
     for op in found.operators:
@@ -72,7 +75,9 @@ def listing(found: Listing) -> Table:
                 Text(rung.backend, style=BACKENDS[rung.backend]),
                 Text(rung.here, style="dim" if rung.here != "runs" else ""),
                 Text(proven, style="dim" if proven == "unproven" else "green"),
-                f"{len(rung.serves)} of {len(op.cases)}" if rung.serves else "",
+                f"{len(rung.serves)} of {len(op.cases)}"
+                if rung.serves
+                else Text("teaching" if rung.teaching else "", "dim"),
                 Text(rung.idea, "dim"),
             )
     return table

@@ -206,7 +206,7 @@ def html(verdicts: Sequence[Verdict]) -> str:
         meaning=meaning,
         chart=lambda table: Markup(charts.ladder(table)),
         style=Markup(style),
-        style_hash=report._hash(style),
+        style_hash=report.content_hash(style),
         data=Markup(report.embedded([v.as_json() for v in verdicts])),
         f=metrics,
     )

@@ -197,7 +197,7 @@ def _variables(kernel: CudaKernel) -> dict[tuple[int, int], str]:
     """{(offset, bytes): name} of the static shared variables that a kernel may access: those of its
     library that, judging by their names, do not belong to another kernel."""
     path, _ = build.find(kernel, "watched")
-    variables, mine = _thread_locals(path), kernel.name.replace(" ", "")
+    variables, mine = thread_locals(path), kernel.name.replace(" ", "")
     base = mine.split("<")[0]
     kernels = re.findall(
         r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(",
@@ -215,7 +215,7 @@ def _variables(kernel: CudaKernel) -> dict[tuple[int, int], str]:
 
 
 @once
-def _thread_locals(path: Path) -> dict[tuple[int, int], tuple[str, str]]:
+def thread_locals(path: Path) -> dict[tuple[int, int], tuple[str, str]]:
     """{(offset, bytes): (function, name)} of a library's static variables in shared memory."""
     done = subprocess.run(
         ["readelf", "-WsC", str(path)], capture_output=True, text=True, check=True

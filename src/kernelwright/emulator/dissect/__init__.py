@@ -46,7 +46,7 @@ class _Sums(Structure):
     ]
 
 
-class _Site(Structure):
+class RawSite(Structure):
     _fields_ = [
         ("where", c_uint64),
         ("region", c_int32),
@@ -58,7 +58,7 @@ class _Site(Structure):
     ]
 
 
-class _Step(Structure):
+class RawStep(Structure):
     _fields_ = [
         *((n, c_uint64) for n in ("where", "executions", "lanes", "parted", "works")),
         ("successors", c_uint64 * 4),
@@ -218,8 +218,8 @@ def dissected(
     grid: tuple[int, int, int],
     block: tuple[int, int, int],
     memory: tuple[Memory, ...],
-    sites: list[_Site],
-    steps: list[_Step],
+    sites: list[RawSite],
+    steps: list[RawStep],
     executable: Path | None = None,
 ) -> Dissected:
     """A launch from the observer's counts.
@@ -250,7 +250,7 @@ def dissected(
     )
 
 
-def _access(s: _Site, place: Place, names: Sequence[str]) -> Access | None:
+def _access(s: RawSite, place: Place, names: Sequence[str]) -> Access | None:
     """None for an element of a vector that an earlier access has read completely."""
     kind = "atomic" if s.kind & _ATOMIC else "store" if s.kind & _WRITE else "load"
     if s.kind & (_BULK | _PRODUCT):
@@ -285,7 +285,7 @@ def _library() -> ctypes.CDLL:
     lib.kw_dissect_begin.argtypes = (POINTER(_Region), c_size_t)
     lib.kw_dissect_begin.restype = None
     lib.kw_dissect_regions.restype = POINTER(_Region)
-    for name, kind in (("sites", _Site), ("steps", _Step)):
+    for name, kind in (("sites", RawSite), ("steps", RawStep)):
         function = getattr(lib, f"kw_dissect_{name}")
         function.argtypes, function.restype = (POINTER(c_size_t),), POINTER(kind)
     return lib

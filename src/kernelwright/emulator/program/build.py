@@ -65,11 +65,11 @@ def program(
     needed = tuple(p for p in map(Path.resolve, required) if p not in files)
     flags = _flags(kind, files, options)
     prepare(kind)
-    texts = [part for path, text in files.items() for part in (str(path), _bytes(text))]
+    texts = [part for path, text in files.items() for part in (str(path), source_bytes(text))]
     units = (*needed, *sources.beside(source, options))
-    others = [part for p in units for part in (str(p), _bytes(project.text_if_there(p)))]
+    others = [part for p in units for part in (str(p), source_bytes(project.text_if_there(p)))]
     others += [str(len(needed)), *options.command(), *map(str, needed)]
-    own = [host().parent.name, prelude(kind).parent.name, _rewriter()]
+    own = [host().parent.name, prelude(kind).parent.name, rewriter_key()]
     entry = cache.key(["program", str(len(files)), *texts, *others, *own, *flags])
     what = f"building {source.name} for the CPU"
 
@@ -90,7 +90,7 @@ def prepare(kind: str) -> None:
 
 
 @once
-def _rewriter() -> str:
+def rewriter_key() -> str:
     """The modules that write a program's files as C++."""
     return cache.key(p.read_bytes() for p in sorted(HERE.rglob("*.py")))
 
@@ -121,7 +121,7 @@ def _link(
     def compiled(path: Path) -> Path:
         folder = work / str(numbers[path])
         folder.mkdir()
-        return _compiled(folder, path, kind, options, whole=path == source)
+        return compiled_object(folder, path, kind, options, whole=path == source)
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         # at the same time as the source, those that it seems to need
@@ -131,7 +131,7 @@ def _link(
         while True:
             libraries = [str(host()), str(build.runtime())]
             link = ["-no-pie", "-pthread", *map(str, objects), *libraries, "-lm", *_linked(files)]
-            done = build._call(work, [*link, "-o", str(out)])
+            done = build.run_compiler(work, [*link, "-o", str(out)])
             if not done.returncode:
                 return
             missing = errors.missing_names(done.stderr)
@@ -147,7 +147,7 @@ def _link(
                 files = {**files, **sources.own(p, options)}
 
 
-def _compiled(
+def compiled_object(
     folder: Path, source: Path, kind: str, options: Options, whole: bool, module: str = ""
 ) -> Path:
     """The object of a translation unit, made in an empty folder. `whole`: the unit with `main`,
@@ -156,7 +156,7 @@ def _compiled(
     if source.suffix == ".c":
         given = [*options.command(), *_folders(source, options), *_include()]
         command = ["-x", "c", "-O2", "-g1", "-w", "-fPIC", *given]
-        done = build._call(folder, [*command, "-c", str(source), "-o", str(object_)])
+        done = build.run_compiler(folder, [*command, "-c", str(source), "-o", str(object_)])
         if done.returncode:
             raise CompileError(errors.explain(done.stderr, source, {}))
         return object_
@@ -180,7 +180,7 @@ def _compiled(
 
     def compiled(rewritten: dict[str, str]) -> subprocess.CompletedProcess[str]:
         for name, text in rewritten.items():
-            (folder / name).write_bytes(_bytes(text))
+            (folder / name).write_bytes(source_bytes(text))
         unit.write_text(f'{options.text()}#include "{next(iter(rewritten))}"\n{end}')
         later = any(asm.LATER in text or "<cuda/ptx>" in text for text in rewritten.values())
         return _object(unit, flags, include, object_, preprocessed=later)
@@ -208,12 +208,12 @@ def _object(
         out = unit.with_suffix(".ii")
         keep = ["-fpch-preprocess"] if compiler.is_gnu() else []
         options = [*flags, *keep, *include, "-E", str(unit), "-o", str(out)]
-        done = build._call(unit.parent, options)
+        done = build.run_compiler(unit.parent, options)
         if done.returncode:
             return done
-        out.write_bytes(_bytes(asm.preprocessed(project.text_of(out))))
+        out.write_bytes(source_bytes(asm.preprocessed(project.text_of(out))))
         unit, include = out, []
-    return build._call(unit.parent, [*flags, *include, "-c", str(unit), "-o", str(object_)])
+    return build.run_compiler(unit.parent, [*flags, *include, "-c", str(unit), "-o", str(object_)])
 
 
 @once
@@ -224,7 +224,7 @@ def host() -> Path:
     entry = cache.key(
         [
             "host",
-            build._emulator(),
+            build.emulator_key(),
             _headers(),
             compiler.version(),
             *(p.read_bytes() for p in files),
@@ -240,19 +240,25 @@ def host() -> Path:
         first.write_text(f'#include "{HERE / "host" / "host.h"}"\n')
         include = _include()
         precompiled = ["-x", "c++-header", str(first), "-o", f"{first}.gch"]
-        done = build._call(work, [*flags, *include, *precompiled]) if compiler.is_gnu() else None
+        done = (
+            build.run_compiler(work, [*flags, *include, *precompiled])
+            if compiler.is_gnu()
+            else None
+        )
         if done is not None and done.returncode:
             raise CompileError(f"{compiler.command()[0]} refused the host API:\n{done.stderr}")
 
         def one(pair: tuple[Path, Path]):
             unit, object_ = map(str, pair)
             command = [*flags, *include, "-include", str(first), "-c", unit, "-o", object_]
-            return build._call(work, command)
+            return build.run_compiler(work, command)
 
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             done = list(pool.map(one, zip(units, objects, strict=True)))
         done.append(
-            build._call(work, ["-shared", *map(str, objects), str(build.runtime()), "-o", str(out)])
+            build.run_compiler(
+                work, ["-shared", *map(str, objects), str(build.runtime()), "-o", str(out)]
+            )
             if not any(d.returncode for d in done)
             else done[0]
         )
@@ -270,7 +276,7 @@ def prelude(kind: str) -> Path:
     """The header that every program includes first; for g++, precompiled."""
     flags = _flags(kind, {})
     entry = cache.key(
-        ["program-prelude", build._emulator(), _headers(), compiler.version(), *flags]
+        ["program-prelude", build.emulator_key(), _headers(), compiler.version(), *flags]
     )
 
     def compile_(work: Path) -> cache.Files:
@@ -278,7 +284,7 @@ def prelude(kind: str) -> Path:
         header.write_text("#include <kw_program.h>\n")
         files = {header.name: header.read_bytes()}
         if compiler.is_gnu():
-            done = build._call(
+            done = build.run_compiler(
                 work, [*flags, *_include(), "-x", "c++-header", str(header), "-o", str(out)]
             )
             if done.returncode:
@@ -292,7 +298,7 @@ def prelude(kind: str) -> Path:
 
 def _flags(kind: str, files: dict[Path, str], options: Options = NONE) -> list[str]:
     own = [f for f in compiler.flags(kind) if f not in DROPPED]
-    parallel = ["-fopenmp"] if _uses_openmp(files) else []
+    parallel = ["-fopenmp"] if uses_openmp(files) else []
     if kind in CHECKED:
         own.append("-fsanitize=bounds")
     if kind in LOOPED and compiler.is_gnu():
@@ -303,16 +309,16 @@ def _flags(kind: str, files: dict[Path, str], options: Options = NONE) -> list[s
     return [*own, *DIALECT, *newer, *parallel, *(_include() if files else ())]
 
 
-def _uses_openmp(files: dict[Path, str]) -> bool:
+def uses_openmp(files: dict[Path, str]) -> bool:
     return any("omp.h" in text or "#pragma omp" in text for text in files.values())
 
 
 def _linked(files: dict[Path, str]) -> list[str]:
-    return ["-fopenmp"] if _uses_openmp(files) else []
+    return ["-fopenmp"] if uses_openmp(files) else []
 
 
 def _processor() -> tuple[str, ...]:
-    return compiler._processor()
+    return compiler.processor_flags()
 
 
 def _folders(source: Path, options: Options) -> Iterable[str]:
@@ -331,5 +337,5 @@ def _include() -> tuple[str, ...]:
     return tuple(f"-I{p}" for p in headers.emulated())
 
 
-def _bytes(text: str) -> bytes:
+def source_bytes(text: str) -> bytes:
     return text.encode("utf-8", errors="surrogateescape")

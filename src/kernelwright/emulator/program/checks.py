@@ -66,7 +66,7 @@ def findings(folder: Path, executable: Path) -> list[Finding]:
     allocated = [(int(n), int(at, 16)) for kind, n, at, *_ in lines if kind == "memory"]
     addresses = {a for f in raw for a in (f.a.where, f.b.where) if a} | {a for _, a in allocated}
     frames = frames_of(addresses, executable, modules_of(folder))
-    messages._known.update(frames)
+    messages.known_frames.update(frames)
     widths = {f.region: f.bytes for f in raw}
     own = {at: name for at, (_, name) in _globals(executable).items()}
     names = names_of((at for _, at in allocated if at not in own), frames) | own
@@ -87,7 +87,7 @@ def findings(folder: Path, executable: Path) -> list[Finding]:
 
 def _shared(executable: Path) -> dict[tuple[int, int], tuple[str, str]]:
     """The variables in shared memory, without the gaps between arrays."""
-    symbols = checks._thread_locals(executable).items()
+    symbols = checks.thread_locals(executable).items()
     return {k: v for k, v in symbols if not v[1].startswith("kw_gap")}
 
 

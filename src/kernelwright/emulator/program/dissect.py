@@ -15,8 +15,8 @@ def settings() -> dict[str, str]:
     """Settings of a run: {name: one line}."""
     return {
         "dissector": str(build.observer(dissect.HERE)),
-        "site_bytes": str(ctypes.sizeof(dissect._Site)),
-        "step_bytes": str(ctypes.sizeof(dissect._Step)),
+        "site_bytes": str(ctypes.sizeof(dissect.RawSite)),
+        "step_bytes": str(ctypes.sizeof(dissect.RawStep)),
         "workers": "1",
         "patience": "0",
     }
@@ -59,7 +59,7 @@ def dissected(folder: Path, source: Path, executable: Path) -> list[Dissected]:
         frames = frames_of([row[0] for row in rows], executable, modules_of(folder))
         names = names_of((row[0] for row in rows), frames)
         memory = tuple(Memory(names[row[0]], *row[1:]) for row in rows)
-        sites, steps = reader.structures(dissect._Site), reader.structures(dissect._Step)
+        sites, steps = reader.structures(dissect.RawSite), reader.structures(dissect.RawStep)
         its = (name, source, (gx, gy, gz), (bx, by, bz))
         launches.append(dissect.dissected(*its, memory, sites, steps, executable))
     return launches

@@ -43,4 +43,4 @@ def explain(log: str, source: Path, names: dict[Path, str]) -> str:
         what = f"there is no header {header[1] or header[2]}, of the program or of the emulator"
         listed = 'docs: "Whole CUDA programs", "What is supported"'
         return f"{Path(path).name}:{line}: {what} ({listed})\n{log.strip()}"
-    return f"{Path(path).name}:{line}: {messages._construct(text)}\n{log.strip()}"
+    return f"{Path(path).name}:{line}: {messages.unsupported_construct(text)}\n{log.strip()}"

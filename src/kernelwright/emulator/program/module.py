@@ -86,18 +86,22 @@ def library(
     files = sources.own(source, given)
     paths = (p.name if anywhere else str(p) for p in files)
     texts = [
-        part for p, t in zip(paths, files.values(), strict=True) for part in (p, build._bytes(t))
+        part
+        for p, t in zip(paths, files.values(), strict=True)
+        for part in (p, build.source_bytes(t))
     ]
-    own = [build.host().parent.name, build.prelude(kind).parent.name, build._rewriter()]
+    own = [build.host().parent.name, build.prelude(kind).parent.name, build.rewriter_key()]
     key = ["module", kind, *given.command(), given.standard, "\n".join(expressions), *texts, *own]
     end = _table([*expressions, *(n for t in files.values() for n in _plain_kernels(t))])
 
     def compile_(work: Path) -> cache.Files:
         out = work / LIBRARY
         (work / "unit").mkdir()
-        object_ = build._compiled(work / "unit", source, kind, given, whole=False, module=end)
+        object_ = build.compiled_object(work / "unit", source, kind, given, whole=False, module=end)
         link = ["-shared", "-Wl,-Bsymbolic", "-pthread", str(object_), str(build.host())]
-        done = build.build._call(work, [*link, str(build.build.runtime()), "-lm", "-o", str(out)])
+        done = build.build.run_compiler(
+            work, [*link, str(build.build.runtime()), "-lm", "-o", str(out)]
+        )
         if done.returncode:
             raise CompileError(build.errors.explain(done.stderr, source, {}))
         return {LIBRARY: out.read_bytes()}

@@ -1,7 +1,9 @@
 """Replacements of MLP forwards: one pass for the activation and its product with up.
 
 If the last layer is a plain Linear, it receives the activation's inputs and computes the activation
-itself (recompute.py), so that its hooks run and FSDP gathers its weight as before.
+itself, so that its hooks run and FSDP gathers its weight as before. Written as
+linear(swiglu(gate, up)), three tensors of the MLP's width would be saved; the product's backward
+recomputes the third.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ import torch
 from torch.nn import functional as F
 
 import kernelwright as kw
+from kernelwright.dispatch import override
+from kernelwright.nn.recompute import recomputed_product
 
 from .binding import untouched
-from .recompute import activated_linear
 
 Forward = Callable[..., Any]
 GATED = {"silu": ("swiglu",), "gelu": ("geglu", "none"), "gelu_tanh": ("geglu", "tanh")}
@@ -90,6 +93,35 @@ def linear_of(by: tuple[str, ...]) -> Forward:
         return activated_linear(inputs, self.weight, self.bias, *by)
 
     return forward
+
+
+def activated_linear(inputs, weight, bias, activation: str, *how):
+    """linear(activation(*inputs, *how), weight, bias), whose backward recomputes the activation.
+
+    Args:
+        inputs: one tensor, or gate and up.
+        activation: its name in kw.
+
+    If the dtypes differ, the product saves a copy of the activation in any case.
+    """
+    device = weight.device.type
+    if torch.is_autocast_enabled(device):
+        to = torch.get_autocast_dtype(device)
+        weight, bias = weight.to(to), None if bias is None else bias.to(to)
+    rung = override(activation)
+
+    def activate(*inputs):
+        return getattr(kw, activation)(*inputs, *how)
+
+    def again(*inputs):
+        return getattr(torch.ops.kernelwright, activation)(*inputs, *how, rung=rung)
+
+    def product(hidden):
+        return F.linear(hidden, weight, bias)
+
+    if weight.requires_grad and all(t.dtype == weight.dtype for t in inputs):
+        return recomputed_product(product, activate, inputs, again)
+    return product(activate(*inputs))
 
 
 @cache

@@ -1,8 +1,6 @@
 """Recomputes a norm's result in the backward instead of saving it.
 
-The products that read a norm's result save it for the gradients of their weights. Recomputing it
-takes one pass over the norm's input, which is saved anyway. In a layer of Llama, the results of two
-norms are a seventh of what is saved per token.
+In a layer of Llama, the results of two norms are a seventh of what is saved per token.
 
 A norm notes in its result how it was computed: the tensors themselves, with their versions. The
 note stays with that tensor alone. A consumer that gets another tensor (from a hook, an adapter, a
@@ -18,8 +16,8 @@ from typing import Any
 import torch
 
 from kernelwright.dispatch import override
+from kernelwright.nn.recompute import Recomputed, active_hooks, recomputable
 
-_autograd = torch._C._autograd
 _NAME = "_kernelwright_norm"
 
 
@@ -51,11 +49,14 @@ def note(
     Args:
         of: the input, or the sum that was normalized.
     """
-    if result.requires_grad:
-        # not the tensors themselves: `p.data = ...` changes what a parameter refers to
-        given = [t if t is None else t.detach() for t in (of, weight)]
-        versions = [t if t is None else t._version for t in given]
-        setattr(result, _NAME, (result._version, given, versions, eps, offset))
+    if not result.requires_grad or result.dtype != of.dtype or not recomputable(result):
+        return
+    rung = override("rms_norm")
+
+    def compute(of: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
+        return torch.ops.kernelwright.rms_norm(of, weight, eps, offset, rung=rung)[0]
+
+    setattr(result, _NAME, Recomputed(result, compute, (of, weight)))
 
 
 def remade(norm: torch.nn.Module, result: torch.Tensor) -> AbstractContextManager:
@@ -66,75 +67,17 @@ def remade(norm: torch.nn.Module, result: torch.Tensor) -> AbstractContextManage
     them anyway); under torch.compile and torch.func; and if FSDP shards the norm by itself: its
     weight is then not available in the backward of the operators that read the result.
     """
-    if torch.compiler.is_compiling() or type(result) is not torch.Tensor:
+    if torch.compiler.is_compiling() or not recomputable(result):
         return _AS_USUAL
-    taken = vars(result).pop(_NAME, None)
-    if taken is None:
-        return _AS_USUAL
-    version, given, *how = taken
+    recomputed = vars(result).pop(_NAME, None)
     if (
-        version != result._version
-        or result.dtype != given[0].dtype
+        recomputed is None
+        or recomputed.version != result._version
         or type(norm).__name__.startswith("FSDP")
-        or torch._C._are_functorch_transforms_active()
-        or not _autograd._saved_tensors_hooks_is_enabled()
-        or _autograd._top_saved_tensors_default_hooks(False) is not None
+        or active_hooks() is not None
     ):
         return _AS_USUAL
-    recomputed = _Recomputed(result, given, *how)
-    return torch.autograd.graph.saved_tensors_hooks(recomputed.pack, _unpack)
+    return recomputed.saved()
 
 
 _AS_USUAL = nullcontext()
-
-
-class _Recomputed:
-    """How to compute a norm's result, and the result itself between its first and last use."""
-
-    def __init__(self, result, given, versions, eps, offset):
-        self.at, self.shape, self.dtype = result.data_ptr(), result.shape, result.dtype
-        self.version = result._version
-        self.given, self.versions = given, versions
-        self.eps, self.offset = eps, offset
-        self.rung = override("rms_norm")
-        self.uses = self.left = 0
-        self.result: torch.Tensor | None = None
-
-    def pack(self, t: torch.Tensor) -> Any:
-        same = t.dtype == self.dtype and t.numel() == self.shape.numel() and t.is_contiguous()
-        if not same or t.data_ptr() != self.at or t._version != self.version:
-            return t
-        self.uses += 1
-        self.left = self.uses
-        return self, t.shape
-
-    def used(self) -> torch.Tensor:
-        """The result. It is freed with its last use; the backward of a retained graph starts
-        again."""
-        if self.result is None:
-            self._check()
-            of, weight = self.given
-            run = torch.ops.kernelwright.rms_norm
-            with torch.no_grad():
-                self.result = run(of, weight, self.eps, self.offset, rung=self.rung)[0]
-        result = self.result
-        self.left -= 1
-        if self.left == 0:
-            self.left, self.result = self.uses, None
-        return result
-
-    def _check(self) -> None:
-        for name, t, version in zip(("input", "weight"), self.given, self.versions, strict=True):
-            if t is not None and t._version != version:
-                raise RuntimeError(
-                    f"{name}: of a norm, needed for gradient computation, has been modified by an "
-                    f"inplace operation: {list(t.shape)} is at version {t._version}; expected "
-                    f"version {version} instead"
-                )
-
-
-def _unpack(kept: Any) -> torch.Tensor:
-    if isinstance(kept, torch.Tensor):
-        return kept
-    recomputed, shape = kept
-    return recomputed.used().view(shape)

@@ -12,15 +12,11 @@ from kernelwright.contract import Case, Ladder, Operator, Peer
 from kernelwright.dispatch import specs_of
 from kernelwright.machine import clock, gpu_facts, gpu_of
 from kernelwright.machine.facts import cpu_facts, index_of
-from kernelwright.support.errors import UserError
+from kernelwright.workbench.listing import UnknownCase
 from kernelwright.workbench.verify.candidate import Expected, copy_of, map_tensors, tensors
 
 MOST_SETS = 8192  # maximum number of sets of a case's arguments on a GPU
 CPU_BYTES = 850 << 20  # bytes that a case may move on a CPU, unless it is requested by name
-
-
-class UnknownCase(UserError, ValueError):
-    """None of the chosen operators has the given case."""
 
 
 def chosen(

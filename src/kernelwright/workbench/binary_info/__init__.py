@@ -1,1 +1,1 @@
-"""Inspecting, dissecting and debugging kernels."""
+"""Dissecting and debugging kernels."""

@@ -26,6 +26,7 @@ from kernelwright.contract import Case, CudaKernel, Ladder, NumbaKernel, Plan, R
 from kernelwright.dispatch import device_of, entry_of, plan_of, specs_of, unsupported
 from kernelwright.support.errors import ToolchainError
 from kernelwright.toolchain import availability
+from kernelwright.workbench.listing import rung_named
 from kernelwright.workbench.sanitize import tool_runner
 from kernelwright.workbench.verify.coverage import handful, thorough_cases
 
@@ -113,8 +114,6 @@ def gdb_command(
 
 def inside(name: str, case: str) -> None:
     """Runs in the process that gdb debugs."""
-    from kernelwright.workbench.listing import rung_named
-
     ladder, rung = rung_named(name)
     with emulator.mode("debug", emulator.Schedule(workers=1, patience=0)):
         tool_runner.run(ladder, rung, rung.configs[0], ladder.operator.case(case), "cpu")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from html import escape
+from kernelwright.support.svg import picture as drawn
+from kernelwright.support.svg import rect, text
 
 from . import algebra
 from .algebra import Layout, Swizzled
@@ -23,24 +24,17 @@ def picture(of: Layout | Swizzled) -> str:
     same color. Of a large layout, the first 64 rows and columns are drawn."""
     table = [row[:MOST] for row in algebra.offsets(of)[:MOST]]
     width, height = CELL * (len(table[0]) + 1) + 8, CELL * (len(table) + 1) + 36
-    parts = [f'<text class="title" x="8" y="20">{escape(str(of))}</text>']
+    parts = [rect("page", 0, 0, width, height), text(8, 20, str(of), "title")]
     for c in range(len(table[0])):
         parts.append(_text(c + 1, 0, str(c)))
     for r, row in enumerate(table):
         parts.append(_text(0, r + 1, str(r)))
         for c, offset in enumerate(row):
             x, y = CELL * (c + 1), 28 + CELL * (r + 1)
-            parts.append(
-                f'<rect class="bank" style="--n:{offset % 32}" x="{x}" y="{y}" '
-                f'width="{CELL}" height="{CELL}"/>{_text(c + 1, r + 1, str(offset))}'
-            )
-    return (
-        f'<svg role="img" aria-label="Offsets of {escape(str(of))}" viewBox="0 0 {width} {height}" '
-        f'width="{width}" xmlns="http://www.w3.org/2000/svg"><style>{STYLE}</style>'
-        f'<rect class="page" width="{width}" height="{height}"/>{"".join(parts)}</svg>\n'
-    )
+            parts.append(rect("bank", x, y, CELL, CELL, style=f"--n:{offset % 32}"))
+            parts.append(_text(c + 1, r + 1, str(offset)))
+    return drawn(parts, width, height, f"Offsets of {of}", STYLE)
 
 
-def _text(column: int, row: int, text: str) -> str:
-    x, y = CELL * column + CELL // 2, 28 + CELL * row + CELL // 2 + 4
-    return f'<text x="{x}" y="{y}">{text}</text>'
+def _text(column: int, row: int, words: str) -> str:
+    return text(CELL * column + CELL // 2, 28 + CELL * row + CELL // 2 + 4, words)

@@ -21,7 +21,7 @@ from kernelwright.contract import H200, Ladder, Rung
 from kernelwright.dispatch import data, ladders, native_calls, proof, proven_on, source_hash
 from kernelwright.dispatch.selection import shipped_tables
 from kernelwright.support.errors import GOOD, WRONG
-from kernelwright.workbench.binary_info.inspection import specs_of
+from kernelwright.workbench.inspection import specs_of
 
 from . import records, suite
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from kernelwright.support.svg import drawing, element, line, rect, text
+from kernelwright.support.svg import points as corners
 from kernelwright.workbench.records.metrics import microseconds, rate, size
 
 from .ladder_chart import ladder
@@ -15,13 +17,10 @@ from .svg import (
     Axis,
     Linear,
     grid,
-    line,
     marker,
     plain,
     plot,
     standalone,
-    svg,
-    text,
     wrapped,
 )
 
@@ -176,7 +175,7 @@ def _columns(points: list[Point], xs: Axis, ys: Axis, height: int) -> list[str]:
         for y in (*below, *range(round(highest) - 10, 8, -13)):
             if not any(abs(x - a) < half + h and -9 < y - b < 14 for a, b, h in taken):
                 taken.append((x, y, half))
-                out.append(text(x, y, group, "axis group", anchor="middle"))
+                out.append(text(f"{x}%", y, group, "axis group", "middle"))
                 break
     return out
 
@@ -215,19 +214,17 @@ def band(
     for i, (low, high) in enumerate(edges):
         x, y = place(i, high - middles[i])
         tall = place(i, low - middles[i])[1] - y
-        shape = f'x="{x - step / 2:.1f}" y="{y:.1f}" width="{step:.1f}" height="{tall:.1f}"'
-        parts.append(f'<rect class="track" {shape}/>')
+        parts.append(rect("track", x - step / 2, y, step, tall))
         if (i + 1) % every == 0:
-            parts.append(text(round(x), top + height + 17, at[i], "axis", unit="", anchor="middle"))
+            parts.append(text(round(x), top + height + 17, at[i], "axis", "middle"))
     for away in (-far, 0.0, far):
         y = place(0, away)[1]
         parts.append(line("grid", str(left), y, str(width), y))
-        parts.append(text(left - 6, y + 4, f"{away:+.3f}", "axis", unit="", anchor="end"))
+        parts.append(text(left - 6, y + 4, f"{away:+.3f}", "axis", "end"))
     for kind, ys in curves:
-        points = (place(i, v - m) for i, (v, m) in enumerate(zip(ys, middles, strict=True)))
-        corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        parts.append(f'<polyline class="curve b-{kind}" points="{corners}"/>')
-    return svg(parts, top + height + 24, title, width)
+        curve = (place(i, v - m) for i, (v, m) in enumerate(zip(ys, middles, strict=True)))
+        parts.append(element("polyline", kind=f"curve b-{kind}", points=corners(curve)))
+    return drawing(parts, top + height + 24, title, width)
 
 
 def _segment(kind: str, ends, xs: Axis, ys: Axis, height: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from html import escape
 
+from kernelwright.support.svg import drawing, element, line, rect, text
 from kernelwright.workbench.records.metrics import (
     Row,
     Table,
@@ -19,7 +20,7 @@ from kernelwright.workbench.records.metrics import (
 )
 
 from .steps import Steps, steps
-from .svg import NARROW, line, marker, svg, text, wrapped
+from .svg import NARROW, marker, wrapped
 
 STEP, BAR = 50, 14  # heights of a ladder's row and its bar, pixels
 HEAD = 30  # height of a group's title
@@ -62,18 +63,23 @@ def ladder(
         if not rows:
             continue
         parts.append(
-            f'<text class="group-name" x="0" y="{y + 16}">{name}'
-            f'<tspan class="idea" dx="10">{about}</tspan></text>'
+            element(
+                "text",
+                name + element("tspan", about, kind="idea", dx=10),
+                kind="group-name",
+                x=0,
+                y=y + 16,
+            )
         )
         y += HEAD
         for row in rows:
             parts += _bar(row, y, scale, found, dispatched, here)
             y += STEP
     if table.roof:
-        parts.append(text(100, y + 10, _roof_note(table), "axis", anchor="end"))
+        parts.append(text("100%", y + 10, _roof_note(table), "axis", "end"))
         y += 18
     wide = NARROW if title else None
-    return svg(parts, y, f"{table.ladder.name} ladder, {table.case}", wide)
+    return drawing(parts, y, f"{table.ladder.name} ladder, {table.case}", wide)
 
 
 def _scale(table: Table) -> Callable[[float], float]:
@@ -96,43 +102,50 @@ def _bar(
         marker(row.backend, "7", y + 11),
         _name(row, y, row.name == dispatched),
     ]
-    track = f'x="0" y="{y + 23}" width="100%" height="{BAR}" rx="3"'
     if not row.timed:
-        out.append(text(100, y + 15, row.status.partition(":")[0], "missing", anchor="end"))
-        return [*out, f'<rect class="track none" {track}/></g>']
+        out.append(text("100%", y + 15, row.status.partition(":")[0], "missing", "end"))
+        return [*out, rect("track none", 0, y + 23, "100%", BAR, rx=3), "</g>"]
     share = row.of_roof
     figure = f"{microseconds(row.cold)}{', ' * bool(row.rate)}"
     where = "measured here, " if mine else ""
     out.append(
-        f'<text class="value" x="100%" y="{y + 15}" text-anchor="end">'
-        f'<tspan class="mine">{where}</tspan><tspan class="figure">{escape(figure)}</tspan>'
-        f'<tspan class="figure rate">{escape(row.rate)} </tspan>'
-        f'<tspan class="share">{percent(share)}</tspan></text>'
+        element(
+            "text",
+            element("tspan", where, kind="mine")
+            + element("tspan", escape(figure), kind="figure")
+            + element("tspan", f"{escape(row.rate)} ", kind="figure rate")
+            + element("tspan", percent(share), kind="share"),
+            kind="value",
+            x="100%",
+            y=y + 15,
+            text_anchor="end",
+        )
     )
-    out.append(f'<rect class="track" {track}/>')
+    out.append(rect("track", 0, y + 23, "100%", BAR, rx=3))
     if share is None:  # the roof was measured in another run
         return [*out, "</g>"]
     end = scale(share)
-    out.append(f'<rect class="bar" x="0" y="{y + 23}" width="{end:.1f}%" height="{BAR}" rx="3"/>')
+    out.append(rect("bar", 0, y + 23, f"{end:.1f}%", BAR, rx=3))
     middle = y + 23 + BAR / 2
     if row.interval and row.cold:
         low, high = (scale(share * row.cold / t) for t in reversed(row.interval))
         out.append(line("whisker", f"{low:.1f}%", middle, f"{high:.1f}%", middle))
     if factor := found.over_previous(row):
         inside = end > 88
-        where = 'class="step in" dx="-8" text-anchor="end"' if inside else 'class="step" dx="8"'
+        kind, dx, anchor = ("step in", -8, "end") if inside else ("step", 8, "")
         at = min(end, scale(1.0)) if inside else end  # so that it does not cross the roof's line
-        out.append(f'<text {where} x="{at:.1f}%" y="{middle + 4}">{times(factor)}</text>')
+        out.append(text(f"{at:.1f}%", middle + 4, times(factor), kind, anchor, dx=dx))
     roof = f"{scale(1.0):.1f}%"
     return [*out, line("roof", roof, y + 19, roof, y + 27 + BAR), "</g>"]
 
 
 def _name(row: Row, y: float, dispatched: bool) -> str:
     """A rung's name and idea; the dispatched one is marked."""
-    mark = '<tspan class="dispatched" dx="6">\u25c0<tspan class="word"> dispatched</tspan></tspan>'
-    idea = f'<tspan class="idea" dx="12">{escape(row.rung.idea)}</tspan>' if row.rung else ""
+    word = element("tspan", " dispatched", kind="word")
+    mark = element("tspan", f"\u25c0{word}", kind="dispatched", dx=6) if dispatched else ""
+    idea = element("tspan", escape(row.rung.idea), kind="idea", dx=12) if row.rung else ""
     name = escape(row.name.removeprefix("peer:"))
-    return f'<text class="name" x="19" y="{y + 15}">{name}{mark if dispatched else ""}{idea}</text>'
+    return element("text", name + mark + idea, kind="name", x=19, y=y + 15)
 
 
 def _roof_note(table: Table) -> str:

@@ -74,8 +74,8 @@ def html(found: Iterable[Record] | None = None) -> str:
         key=_key,
         style=Markup(style),
         script=Markup(script),
-        style_hash=_hash(style),
-        script_hash=_hash(script),
+        style_hash=content_hash(style),
+        script_hash=content_hash(script),
         data=Markup(embedded(_first_screen(machines, found, here))),
     )
 
@@ -206,6 +206,6 @@ def _template_text(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
+def content_hash(text: str) -> str:
     """The hash of an inline style or script for the Content-Security-Policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

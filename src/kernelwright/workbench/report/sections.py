@@ -15,7 +15,7 @@ from kernelwright.contract import H200, Gpu, Ladder, Rung
 from kernelwright.dispatch import proven_on
 from kernelwright.machine import gpu_of, here, slug
 from kernelwright.workbench.binary_info import dissect
-from kernelwright.workbench.binary_info.inspection import specs_of
+from kernelwright.workbench.inspection import specs_of
 from kernelwright.workbench.listing import served
 from kernelwright.workbench.records import metrics
 from kernelwright.workbench.records.metrics import Table

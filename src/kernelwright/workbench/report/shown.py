@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelwright.contract import H200, Ladder
-from kernelwright.workbench.binary_info.inspection import specs_of
+from kernelwright.workbench.inspection import specs_of
 from kernelwright.workbench.listing import served
 from kernelwright.workbench.records import metrics
 from kernelwright.workbench.records.metrics import Table

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from kernelwright.emulator.dissect import SECTOR
 from kernelwright.emulator.trace import Request
+from kernelwright.support.svg import drawing, rect, styled, text
 
-from . import svg
-from .svg import NARROW
+from .svg import NARROW, wrapped
 
 BANKS, CELLS = 32, 256
 TEXT, GAP = 15, 7  # pixels of the line above a strip, and of the space below it
@@ -74,21 +74,17 @@ def drawn(strip: Strip, y: float) -> list[str]:
     """The parts of a strip whose top is at y."""
     left = LEFT if strip.axes else 0
     wide, base = (NARROW - left) / len(strip.cells), y + TEXT + strip.tall
-    shape = f'width="{NARROW - left}" height="{strip.tall}"'
     out = [
-        svg.text(0, y + 11, strip.label, "name", unit=""),
-        svg.text(NARROW, y + 11, strip.words, "soft", unit="", anchor="end"),
-        f'<rect class="track" x="{left}" y="{y + TEXT:.0f}" {shape}/>',
+        text(0, y + 11, strip.label, "name"),
+        text(NARROW, y + 11, strip.words, "soft", "end"),
+        rect("track", left, y + TEXT, NARROW - left, strip.tall),
         *(_axes(strip.axes, base, strip.tall) if strip.axes else ()),
     ]
     for i, filled in enumerate(strip.cells):
         if filled:
-            tall = max(strip.tall * filled, 3)
+            tall = max(strip.tall * filled, 3.0)
             gap = 0.4 if wide < 8 else 1
-            out.append(
-                f'<rect class="{strip.kind}" x="{left + i * wide:.1f}" y="{base - tall:.1f}" '
-                f'width="{wide - gap:.1f}" height="{tall:.1f}"/>'
-            )
+            out.append(rect(strip.kind, left + i * wide, base - tall, wide - gap, tall))
     return out
 
 
@@ -97,17 +93,15 @@ def _axes(axes: Axes, base: float, tall: int) -> list[str]:
     out: list[str] = []
     for at, value in axes.across:
         x = LEFT + at * (NARROW - LEFT)
-        shape = f'width="0.6" height="{tall + 4 * bool(axes.name)}"'
-        out.append(f'<rect class="soft" x="{x:.1f}" y="{base - tall:.1f}" {shape}/>')
+        out.append(rect("soft", x, float(base - tall), 0.6, tall + 4 * bool(axes.name)))
         if axes.name:
-            out.append(svg.text(round(x), base + 16, value, "soft", unit="", anchor="middle"))
+            out.append(text(round(x), base + 16, value, "soft", "middle"))
     for at, value in axes.up:
         y = base - at * tall
-        shape = f'width="{NARROW - LEFT + 4}" height="0.6"'
-        out.append(f'<rect class="soft" x="{LEFT - 4}" y="{y:.1f}" {shape}/>')
-        out.append(svg.text(LEFT - 6, y + 4, value, "soft", unit="", anchor="end"))
+        out.append(rect("soft", LEFT - 4, float(y), NARROW - LEFT + 4, 0.6))
+        out.append(text(LEFT - 6, y + 4, value, "soft", "end"))
     if axes.name:
-        out.append(svg.text(NARROW, base + 31, axes.name, "soft", unit="", anchor="end"))
+        out.append(text(NARROW, base + 31, axes.name, "soft", "end"))
     return out
 
 
@@ -122,18 +116,16 @@ def picture(title: str, notes: Sequence[str], strips: Sequence[Strip], label: st
 
 def head(title: str, notes: Sequence[str]) -> tuple[list[str], float]:
     """The title and the explanation of a picture, and the position of its first strip."""
-    parts, y = svg.wrapped(16, title, "title", TITLE)
+    parts, y = wrapped(16, title, "title", TITLE)
     for note in notes:
-        lines, y = svg.wrapped(y, note, "soft", LETTER)
+        lines, y = wrapped(y, note, "soft", LETTER)
         parts += lines
     return parts, y - 6
 
 
 def alone(parts: list[str], height: float, label: str) -> str:
     """An SVG including its style."""
-    drawing = svg.svg(parts, height, label, NARROW)
-    head, _, rest = drawing.partition(">")
-    return f"{head}><style>{STYLE}</style>{rest}\n"
+    return styled(drawing(parts, height, label, NARROW), STYLE)
 
 
 def sectors(r: Request, size: int) -> tuple[list[float], str]:

@@ -1,4 +1,4 @@
-"""The parts of charts: texts, lines, markers and axes as inline SVG.
+"""The parts of charts: axes, grids, markers and wrapped texts.
 
 Horizontal positions are percentages, so a chart fills a desktop or a phone and its text keeps its
 size. Colors are classes that templates/charts.css defines for light and dark mode; each color
@@ -12,6 +12,8 @@ import textwrap
 from collections.abc import Callable, Iterable
 from html import escape
 from pathlib import Path
+
+from kernelwright.support.svg import drawing, element, line, round_step, styled, text
 
 #: The marker of each color class, within 6 units of the origin.
 MARKERS = {
@@ -64,9 +66,7 @@ class Linear:
         return value / self.high
 
     def ticks(self) -> list[float]:
-        rough = self.high / 5
-        power = 10.0 ** math.floor(math.log10(rough))
-        step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
+        step = round_step(self.high / 5)
         return [k * step for k in range(int(self.high / step) + 1)]
 
 
@@ -81,29 +81,20 @@ def grid(
     out: list[str] = []
     for t in ys.ticks():
         y = (1 - ys.at(t)) * height
-        out.append(f'<line class="grid" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>')
-        out.append(text(-6, y + 4, y_text(t), "axis", unit="", anchor="end"))
+        out.append(line("grid", 0, y, "100%", y))
+        out.append(text(-6, y + 4, y_text(t), "axis", "end"))
     for t in xs.ticks(5):
-        x = 100 * xs.at(t)
-        out.append(f'<line class="grid" x1="{x:.2f}%" x2="{x:.2f}%" y1="0" y2="{height}"/>')
-        out.append(text(round(x, 2), height + 17, x_text(t), "axis", anchor="middle"))
+        x = f"{100 * xs.at(t):.2f}%"
+        out.append(line("grid", x, 0, x, height))
+        out.append(text(x, height + 17, x_text(t), "axis", "middle"))
     return out
 
 
 def plot(parts: list[str], height: int, label: str, x_label: str, y_label: str) -> str:
     """A plot with the names of its axes; charts.css reserves the margins for its ticks."""
-    names = text(-58, -12, y_label, "axis", unit="")
-    names += text(100, height + 36, x_label, "axis", anchor="end")
-    return svg([*parts, names], height, label, kind="chart plot")
-
-
-def line(kind: str, x1: str, y1: float, x2: str, y2: float) -> str:
-    return f'<line class="{kind}" x1="{x1}" y1="{y1:.1f}" x2="{x2}" y2="{y2:.1f}"/>'
-
-
-def text(x: float, y: float, words: str, kind: str, *, unit: str = "%", anchor: str = "") -> str:
-    where = f' text-anchor="{anchor}"' if anchor else ""
-    return f'<text class="{kind}" x="{x}{unit}" y="{y:.1f}"{where}>{escape(words)}</text>'
+    names = text(-58, -12, y_label, "axis")
+    names += text("100%", height + 36, x_label, "axis", "end")
+    return drawing([*parts, names], height, label, kind="chart plot")
 
 
 def wrapped(y: float, words: str, kind: str, letter: float) -> tuple[list[str], float]:
@@ -114,19 +105,7 @@ def wrapped(y: float, words: str, kind: str, letter: float) -> tuple[list[str], 
     """
     lines = textwrap.wrap(words, int(NARROW / letter), break_long_words=False)
     high = round(2.5 * letter)
-    return [text(0, y + i * high, s, kind, unit="") for i, s in enumerate(lines)], (
-        y + len(lines) * high
-    )
-
-
-def svg(
-    parts: list[str], height: float, label: str, width: int | None = None, kind: str = "chart"
-) -> str:
-    return (
-        f'<svg class="{kind}" role="img" aria-label="{escape(label)}" '
-        f'width="{width or "100%"}" height="{height:.0f}" xmlns="http://www.w3.org/2000/svg">'
-        f"{''.join(parts)}</svg>"
-    )
+    return [text(0, y + i * high, s, kind) for i, s in enumerate(lines)], (y + len(lines) * high)
 
 
 def plain(value: float) -> str:
@@ -141,23 +120,18 @@ def marker(kind: str, x: str, y: float, tip: str = "", extra: str = "") -> str:
         tip: shown when the pointer is over it.
         extra: further classes.
     """
-    title = f"<title>{escape(tip)}</title>" if tip else ""
-    return (
-        f'<svg class="point b-{kind}{extra and " " + extra}" x="{x}" y="{y:.1f}">'
-        f"{MARKERS[kind]}{title}</svg>"
-    )
+    title = element("title", escape(tip)) if tip else ""
+    named = f"point b-{kind}{extra and ' ' + extra}"
+    return element("svg", MARKERS[kind] + title, kind=named, x=x, y=float(y))
 
 
 def key(kind: str) -> str:
     """A marker for a legend."""
-    return (
-        f'<svg class="key b-{kind}" width="14" height="14" viewBox="-7 -7 14 14" '
-        f'aria-hidden="true">{MARKERS[kind]}</svg>'
-    )
+    size = {"width": 14, "height": 14, "viewBox": "-7 -7 14 14"}
+    return element("svg", MARKERS[kind], kind=f"key b-{kind}", **size, aria_hidden="true")
 
 
 def standalone(chart: str) -> str:
     """A chart as a separate file, with its style embedded."""
     style = (Path(__file__).with_name("templates") / "charts.css").read_text(encoding="utf-8")
-    head, _, rest = chart.partition(">")
-    return f"{head}><style>{style}</style>{rest}\n"
+    return styled(chart, style)

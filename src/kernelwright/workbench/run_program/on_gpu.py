@@ -112,9 +112,11 @@ def built(source: Path, arch: str, options: program.Options = NONE) -> Path:
     """
     files = sources.own(source, options)
     build.require_main(source, options)
-    texts = [part for path, text in files.items() for part in (str(path), build._bytes(text))]
+    texts = [part for path, text in files.items() for part in (str(path), build.source_bytes(text))]
     units = sources.beside(source, options)
-    others = [part for p in units for part in (str(p), build._bytes(project.text_if_there(p)))]
+    others = [
+        part for p in units for part in (str(p), build.source_bytes(project.text_if_there(p)))
+    ]
     given = (*options.command(), options.standard)
     entry = cache.key([*texts, *others, *given, *map(str, _helpers()), arch, *_version(nvcc())])
 
@@ -144,7 +146,7 @@ def _link(
         its += [f"-D{name}={value}" for name, value in options.defines]
         if len(units) > 1:
             its.append("-rdc=true")  # kernels and device variables of several files
-        if build._uses_openmp(files):
+        if build.uses_openmp(files):
             its.append("-Xcompiler=-fopenmp")
         linked = [f"-l{name}" for name in libraries(source, options)]
         command = [str(nvcc()), *its, *map(str, units), "-o", str(out), *linked]
@@ -170,7 +172,7 @@ def _unit(work: Path, source: Path, text: str) -> Path:
         made += [text[at:start], "\n" * text.count("\n", start, end)]
         at = max(at, end)
     copy = work / source.name
-    copy.write_bytes(build._bytes("".join([*made, text[at:]])))
+    copy.write_bytes(build.source_bytes("".join([*made, text[at:]])))
     return copy
 
 

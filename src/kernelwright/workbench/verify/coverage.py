@@ -10,7 +10,7 @@ import torch
 
 from kernelwright.contract import Case, Config, Ladder, Rung, TensorSpec
 from kernelwright.toolchain import availability
-from kernelwright.workbench.binary_info import inspection
+from kernelwright.workbench import inspection
 
 #: Elements of the largest case that a backend runs without a GPU, so that a case takes well under a
 #: second: the simulator is the slowest by far, the interpreter is slower than the emulator.

@@ -13,9 +13,8 @@ from kernelwright.dispatch import entry_of, plan_of, proven_on, specs_of, unsupp
 from kernelwright.machine.recorded import GPUS
 from kernelwright.support.errors import ToolchainError
 from kernelwright.toolchain import cpu_executor, nvrtc
-from kernelwright.workbench.binary_info.inspection import inspect
 
-from .coverage import skip, thorough_cases
+from .coverage import skip
 from .raised import in_folder
 
 
@@ -101,26 +100,3 @@ def compile_rung(
     machines = proven_on(ladder, rung)
     proof = f"proven on {', '.join(machines)}" if machines else "unproven"
     return "compiled", f"kernels compiled here: {', '.join(done)}; {proof}"
-
-
-def compile_gluon(ladder: Ladder, rung: Rung, config: Config) -> tuple[str, str]:
-    """Compile the kernels of one case of each dtype for the H200's architecture, and those of one
-    case for every other architecture that a Gluon rung targets. Returns (outcome, what was
-    done)."""
-    cases = {c.dtype: c for c in reversed(thorough_cases(ladder))}.values()
-    done: list[str] = []
-    try:
-        for gpu in GPUS:
-            specs = ((c, specs_of_case(ladder, c)) for c in cases)
-            taken = [c for c, s in specs if unsupported_on(rung, s, gpu) is None]
-            some = taken if gpu is H200 else taken[:1]
-            found = [i for c in some for i in inspect(ladder, rung.name, c, gpu.arch, config)]
-            if found:
-                done.append(f"{len(found)} for {gpu.arch}")
-    except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
-        return "error", in_folder(ladder, e)
-    proof = "proven" if proven_on(ladder, rung) else "unproven"
-    return (
-        "compiled",
-        f"Gluon has no interpreter; kernels compiled here: {', '.join(done)}; {proof}",
-    )

@@ -34,7 +34,6 @@ from kernelwright.dispatch import (
 from kernelwright.machine import gpu_memory, random_state
 from kernelwright.support.errors import GOOD, INCONCLUSIVE, WRONG
 from kernelwright.toolchain import availability, redzones
-from kernelwright.toolchain.interpreter import GLUON
 from kernelwright.workbench.records.records import Record
 
 from . import cuda_kernels
@@ -215,8 +214,6 @@ def verify_rung(ladder: Ladder, rung: Rung, config: Config) -> Row:
         kind = "pass"
     elif rung.backend == "cuda" and here() == "cpu":
         kind, why = cuda_kernels.compile_rung(ladder, rung, config)
-    elif GLUON in skipped:
-        kind, why = cuda_kernels.compile_gluon(ladder, rung, config)
     else:
         kind, why = "unsupported", next(iter(skipped), "no case")
     return Row(

@@ -9,7 +9,7 @@ import torch
 
 from kernelwright.contract import Ladder, Rung, arguments, autocast, rungs
 from kernelwright.dispatch import bind, recorded
-from kernelwright.ops._arguments import draw_seed, probability
+from kernelwright.ops.arguments import draw_seed, probability
 
 from . import dynamic_tiling, heuristics, hopper_tiling, spec, statistics
 

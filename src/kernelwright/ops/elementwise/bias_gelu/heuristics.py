@@ -51,7 +51,7 @@ def fits_strips(gpu, x, **rest):
 
 def choose_vec16(gpu, x, **rest):
     """Two vectors in flight if a tensor does not fit in L2; smaller tensors need all SMs. The
-    streaming hint helps in 16 bits; in float32 it costs a few percent or nothing, depending on the
+    streaming hint helps in 16 bits; in float32 it costs time or nothing, depending on the
     result's address."""
     if 2 * x.nbytes <= gpu.l2_bytes:
         return VEC16_CONFIGS[1]

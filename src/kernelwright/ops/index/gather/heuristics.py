@@ -99,7 +99,7 @@ def order(gpu, **specs):
 
 
 def order_of_sums(gpu, **specs):
-    """None but for few indices of a fiber: the others take 0.9 to 11 times as long as PyTorch
+    """None but for few indices of a fiber: the others are at best as fast as PyTorch
     (records/nvidia-h200/gather.backward.jsonl, scatter_add.jsonl)."""
     return ("cuda_small",)
 

@@ -40,8 +40,7 @@ def width(xs) -> int:
 
 
 def order(gpu, **xs):
-    """No rung: PyTorch takes 0.54 to 0.85 times as long as the best of them
-    (records/nvidia-h200/cat.jsonl)."""
+    """No rung: PyTorch is faster than all of them (records/nvidia-h200/cat.jsonl)."""
     return ()
 
 

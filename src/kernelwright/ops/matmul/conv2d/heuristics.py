@@ -37,8 +37,7 @@ def fits_implicit(gpu, x, weight, bias, stride, padding, dilation):
 
 
 def order(gpu, **specs):
-    """No rung: cuda_implicit takes 0.93 to 2.7 times as long as cuDNN
-    (records/nvidia-h200/conv2d.jsonl)."""
+    """No rung: on most cases cuDNN is faster (records/nvidia-h200/conv2d.jsonl)."""
     return ()
 
 

@@ -42,11 +42,11 @@ def _few(of: Sides, vectors: bool, streamed: bool) -> tuple[str, ...]:
     """The fastest rungs; none if cuBLAS is fastest. `vectors`, `streamed`: whether cuda_gemv_split
     and cuda_few_rows_stream support the product.
 
-    On an H200 cuda_gemv_split was 1.29 to 2.04 times as fast as cuBLAS for up to 8 rows of float32
-    and 1.03 to 1.96 times for one row of 16-bit types; for 2 to 16 rows and weights of up to 8 MB
-    cuda_few_rows_cluster 1.05 to 1.76 times, and for 2 to 32 rows and weights of up to 34 MB
-    cuda_few_rows_stream 1.10 to 1.57 times. For larger weights cuBLAS reads at the rate of DRAM
-    (records/nvidia-h200/measured/gemv_and_experts.txt, few_rows_products.txt)."""
+    On an H200 cuda_gemv_split is faster than cuBLAS for up to 8 rows of float32 and for one row of
+    16-bit types; cuda_few_rows_cluster for 2 to 16 rows and weights of up to 8 MB;
+    cuda_few_rows_stream for 2 to 32 rows and weights of up to 34 MB. For larger weights cuBLAS
+    reads at the rate of DRAM (records/nvidia-h200/measured/gemv_and_experts.txt,
+    few_rows_products.txt)."""
     m, (n, k) = of.x.shape[0], of.weight.shape
     nbytes = n * k * of.x.itemsize
     if m == 0 or n == 0 or k * of.x.itemsize < LEAST_BYTES:

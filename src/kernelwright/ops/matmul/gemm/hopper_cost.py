@@ -9,8 +9,8 @@ straddle two cache lines are requested twice, and those that begin off a 32-byte
 sector more, which makes odd leading dimensions slow. cuBLAS is modeled as the best of such tiles
 with constants of its own.
 
-The constants are fitted to records of H200s; the choice is judged on shapes that were not in the
-fit (tools/experiments/matmul_hopper).
+The constants are fitted to times of `FITTED_AGAINST`, and the choice is judged on shapes that were
+not in the fit (benchmarks/matmul_model).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kernelwright.contract.operator import Config, Gpu
 from .hopper_tiling import Matrix, clusters_at_once
 
 SHARP = 6  # exponent of the norm: how sharply the slowest dominates
-SHORT = 17.5e9  # multiplications, about 50 us: from here on the power limit matters
+SHORT = 17.5e9  # multiplications: from here on the power limit matters
 SLICE = 64
 LINE, SECTOR = 128, 32  # bytes
 
@@ -48,6 +48,14 @@ class Constants:
     dram: float  # bytes per ns
 
 
+#: Where the constants were measured: cuBLAS is the library that this version of PyTorch brings.
+FITTED_AGAINST = {
+    "machine": "nvidia-h200",
+    "driver": "580.159.04",
+    "torch": "2.11.0+cu130",
+    "cuda": "13.0",
+    "nvidia-cuda-nvrtc": "13.0.88",
+}
 OURS = Constants(
     start=3.121, cluster=0.122, fast=1.722, slow=1.463, port=159.9, busy=135.0, feed=153.5,
     straddling=1.218, off_sector=0.635, shared=1.052, out=1.410, hidden=0.281, together=0.998,

@@ -24,8 +24,7 @@ STATIC = 512  # maximum bytes of static shared memory per block
 MOST_STAGES = 12
 ALIGNMENT = 1024  # of the ring, and bytes that this may take
 SLICE, GROUP = 64, 128  # elements along k of a step, with 16 bits and with fewer
-#: Fitted to 1,100 times of an H200 (records/nvidia-h200/measured/few_rows_products.txt), where the
-#: chosen config takes 1.01 times the least time in the geometric mean, and at most 1.08 times.
+#: Fitted to 1,100 times of an H200 (records/nvidia-h200/measured/few_rows_products.txt).
 #: Bytes per microsecond: from DRAM; from L2, of the weight and x; of the weight through one
 #: multiprocessor with sixteen warps, by bits per element (integers are converted there).
 DRAM, FROM_L2 = 4.5e6, 8.7e6

@@ -78,7 +78,7 @@ def _fits(x, packed, scales, bias, bits, most: int) -> str | None:
 def order(gpu, x, packed, scales, bias, bits):
     """On an H200 (records/nvidia-h200/measured/few_rows_products.txt), cuda_few_rows_cluster is the
     fastest with one row of x, and up to 4 rows with large weights of 4 bits; with more rows
-    cuda_few_rows_stream, for 64 rows 1.4 to 2.2 times as fast as cuda_few_rows."""
+    cuda_few_rows_stream."""
     m, n = x.shape[0], packed.shape[0]
     if bits == 4 and (m == 1 or (m <= FEW_OF_CLUSTER and n >= MANY_ROWS)):
         return ("cuda_few_rows_cluster", "cuda_few_rows_stream", "cuda_few_rows")

@@ -29,10 +29,10 @@ def choose_warp(gpu, rows, columns, values, x):
 
 
 def order(gpu, **specs):
-    """No rung; cuSPARSE is used. On an H200 cuda_warp was 1.06 to 1.35 times as fast for rows of
-    similar length, but took up to 100 times as long if a few rows are long; cuda_merge took 1.2 to
-    1.3 times as long (records/nvidia-h200/measured/few_rows_and_spmv.txt). The lengths of rows are
-    in device memory, so the host cannot select by them.
+    """No rung; cuSPARSE is used. On an H200 cuda_warp is faster for rows of similar length, but far
+    slower if a few rows are long, and cuda_merge is slower for both
+    (records/nvidia-h200/measured/few_rows_and_spmv.txt). The lengths of rows are in device memory,
+    so the host cannot select by them.
     """
     return ()
 

@@ -74,9 +74,9 @@ def choose_reduce(gpu, total, gy, x):
 
 
 def order(gpu, total, gy, x):
-    """On an H200 (records/nvidia-h200/measured/few_rows_products.txt), cuda_reduce is 1.07 to 1.14
-    times as fast as cuBLAS and an addition for 4,096 tokens and more, if its tiles are at least
-    three waves; for one wave, or with fewer tokens untimed, it is not dispatched."""
+    """On an H200 (records/nvidia-h200/measured/few_rows_products.txt), cuda_reduce is
+    faster than cuBLAS and an addition for 4,096 tokens and more, if its tiles are at least three
+    waves. With fewer tiles it is slower, and with fewer tokens it was not timed."""
     tiles = cdiv(total.shape[0], 128) * cdiv(total.shape[1], 256)
     many = gy.shape[0] >= MANY_TOKENS and tiles >= WAVES * gpu.sms
     return ("cuda_reduce",) if many else ()

@@ -8,7 +8,7 @@ import torch
 
 from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
-from kernelwright.ops._arguments import number
+from kernelwright.ops.arguments import number
 
 from . import heuristics, spec
 

@@ -11,7 +11,7 @@ import torch
 
 from kernelwright.contract import Ladder, Operator, Rung, autocast, rungs
 from kernelwright.dispatch import bind
-from kernelwright.ops._arguments import agreed, flat, normalized, number
+from kernelwright.ops.arguments import agreed, flat, normalized, number
 
 from . import heuristics, heuristics_superset, spec, statistics
 

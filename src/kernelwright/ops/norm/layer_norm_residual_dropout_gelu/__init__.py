@@ -8,7 +8,7 @@ import torch
 
 from kernelwright.contract import Ladder, Rung, rungs
 from kernelwright.dispatch import bind
-from kernelwright.ops._arguments import agreed, draw_seed, flat, normalized, number, probability
+from kernelwright.ops.arguments import agreed, draw_seed, flat, normalized, number, probability
 from kernelwright.ops.norm.layer_norm import statistics
 
 from . import heuristics, spec

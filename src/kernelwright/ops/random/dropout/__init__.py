@@ -7,7 +7,7 @@ import torch
 
 from kernelwright.contract import Ladder, Operator, Rung, arguments, rungs
 from kernelwright.dispatch import bind
-from kernelwright.ops._arguments import agreed, draw_seed, probability
+from kernelwright.ops.arguments import agreed, draw_seed, probability
 
 from . import fused_spec, heuristics, spec
 from .mask import pack

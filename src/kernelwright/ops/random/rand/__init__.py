@@ -10,8 +10,8 @@ import torch
 from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.contract.inputs import FLOATS
 from kernelwright.dispatch import bind, override, proven_on
-from kernelwright.ops._arguments import probability
 from kernelwright.ops._out import written
+from kernelwright.ops.arguments import probability
 
 from .._state import draw_state
 from . import heuristics, spec

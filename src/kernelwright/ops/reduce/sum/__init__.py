@@ -108,8 +108,7 @@ LADDER = Ladder(spec.FORWARD, RUNGS, __name__, heuristics.order, heuristics.buck
 
 
 def _gradient(specs, gy):
-    """`spec.gradient`; for a single dimension with fewer views, each of which costs one microsecond
-    of host time."""
+    """`spec.gradient`; for a single dimension with fewer views, each of which costs host time."""
     x, dim = specs["x"], specs["dim"]
     if len(dim) != 1 or x.ndim < 2 or gy.dtype != x.dtype:
         return spec.gradient(specs, gy)

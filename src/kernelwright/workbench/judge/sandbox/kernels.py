@@ -202,7 +202,7 @@ def _untraced(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def _typed(value: Any) -> Any:
     """A float with the kernel's type on a GPU; the interpreter would pass a Python number."""
-    return interpreter._scalar(f32(value)) if isinstance(value, float) else value
+    return interpreter.typed_scalar(f32(value)) if isinstance(value, float) else value
 
 
 def _scalar(value: float | int | bool) -> str:

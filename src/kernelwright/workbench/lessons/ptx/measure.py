@@ -13,8 +13,8 @@ import torch
 import kernelwright.ops.reduce.softmax  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.dispatch import ladder
 from kernelwright.toolchain import nvrtc
-from kernelwright.workbench.binary_info import inspection
-from kernelwright.workbench.binary_info.inspection import Inspection
+from kernelwright.workbench import inspection
+from kernelwright.workbench.inspection import Inspection
 from kernelwright.workbench.lessons import recorded
 from kernelwright.workbench.lessons.tables import (
     COMPILED,

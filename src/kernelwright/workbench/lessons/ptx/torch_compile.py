@@ -14,8 +14,8 @@ from kernelwright.contract import Launch, Plan, TensorSpec, TritonKernel, i32
 from kernelwright.dispatch import ladder
 from kernelwright.support.errors import ToolchainError
 from kernelwright.toolchain import build, modes
-from kernelwright.workbench.binary_info import inspection
-from kernelwright.workbench.binary_info.inspection import Inspection
+from kernelwright.workbench import inspection
+from kernelwright.workbench.inspection import Inspection
 
 ARCH = "sm_90a"
 

@@ -16,8 +16,8 @@ from kernelwright.contract import Case, Scalar, TensorSpec, f32, i32
 from kernelwright.dispatch import ladder
 from kernelwright.emulator.dissect import SECTOR, Dissected
 from kernelwright.machine import clock
+from kernelwright.workbench import inspection
 from kernelwright.workbench.bench import roofs
-from kernelwright.workbench.binary_info import inspection
 from kernelwright.workbench.lessons import launching, recorded
 from kernelwright.workbench.lessons.launching import Call
 from kernelwright.workbench.lessons.tables import (

@@ -1,6 +1,6 @@
 """How many kernels that synchronize get loops over the threads of a block, and why others do not.
 
-    python -m tools.experiments.loops_share FOLDER... --most 80
+    python -m benchmarks.loops_share FOLDER... --most 80
 
 Each folder is a checkout of a repository, of which at most that many programs are drawn.
 """

@@ -1,7 +1,7 @@
 """What a training step of GPT-2 124M keeps in memory: our model, and a model shaped as nanoGPT's
 under torch.compile. Needs no GPU, and computes nothing of that size.
 
-    python -m tools.experiments.gpt2_memory --batch 32
+    python -m benchmarks.gpt2_memory --batch 32
 
 First each tensor that the forward keeps for the backward, in bytes of a token: of a layer (the
 difference between models of two layers and of one), then of the rest. Then what a step is predicted
@@ -21,11 +21,11 @@ from unittest import mock
 
 import torch
 from functorch.compile import min_cut_rematerialization_partition
-from tools.experiments.plain_gpt2 import PlainGPT2
 from torch._dynamo.backends.common import aot_autograd
 from torch._inductor.decomposition import select_decomp_table
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from benchmarks.plain_gpt2 import PlainGPT2
 from kernelwright import models
 from kernelwright.ops.introspect import use
 from kernelwright.train import memory
@@ -161,7 +161,7 @@ def _of_operators(func: Any, *given: Any) -> Any:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.experiments.gpt2_memory")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpt2_memory")
     parser.add_argument("--batch", type=int, default=32, help="sequences of 1,024 tokens")
     asked = parser.parse_args()
     show("ours", ours)

@@ -1,5 +1,8 @@
-"""Fits the constants of the ladder's cost model (ops/matmul/gemm/hopper_cost.py) by random search:
-`python -m matmul_hopper.fit --steps 1500`; without --steps it shows what the model chooses.
+"""Fits the constants of the ladder's cost model (ops/matmul/gemm/hopper_cost.py) by random search.
+
+    python -m benchmarks.matmul_model.fit --steps 1500
+
+Without --steps it shows what the model chooses.
 
 The loss for the rungs' constants is the time lost by choosing with them, plus the model's error
 near the best config; for cuBLAS's constants it is their error. `--held-out N` excludes every N-th
@@ -20,11 +23,11 @@ from kernelwright.contract import H200
 from kernelwright.ops.matmul.gemm import hopper_choice, hopper_cost
 from kernelwright.ops.matmul.gemm.hopper_cost import CUBLAS, CUBLAS_TILES, OURS, Constants, Product
 
-from . import figures, ladder, sweep
+from . import calls, figures, sweep
 
-RECORDS = Path(__file__).with_name("ladder_records.jsonl")
+RECORDS = Path(__file__).with_name("timings.jsonl")
 FAR = 1.5  # configs that take longer than this many times the best say nothing of the choice
-NAMED = {ladder.named(choice): choice for choice in ladder.SERVING}
+NAMED = {calls.named(choice): choice for choice in calls.SERVING}
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ def records(path: Path = RECORDS) -> list[Timed]:
         if ours:
             specs = sweep.specs((*row["shape"], row["layout"]))
             library = math.sqrt(us["cublas"] * us["cublas again"])
-            found.append(Timed(ladder.product(**specs), ours, library))
+            found.append(Timed(calls.product(**specs), ours, library))
     return found
 
 
@@ -109,7 +112,9 @@ def report(timed: list[Timed], ours: Constants, cublas: Constants) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m matmul_hopper.fit", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.matmul_model.fit", description=__doc__
+    )
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--held-out", type=int, default=0)

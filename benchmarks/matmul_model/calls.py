@@ -8,12 +8,11 @@ from typing import Any
 from kernelwright.contract import H200, Config, CudaKernel, Rung, TensorSpec
 from kernelwright.dispatch import launcher, specs_of
 from kernelwright.ops.matmul.gemm import cuda_hopper, hopper_cost, hopper_ladder
-from kernelwright.ops.matmul.gemm.ladder import LADDER, LADDER_LINEAR
+from kernelwright.ops.matmul.gemm.ladder import LADDER
 
 Choice = tuple[Rung, Config]
 
 SERVING = tuple((r, c) for r in hopper_ladder.RUNGS if r.serves for c in r.configs)
-LINEAR = tuple((r, c) for r in hopper_ladder.LINEAR_RUNGS for c in r.configs)
 
 
 def named(choice: Choice) -> str:
@@ -36,9 +35,8 @@ def ranked(specs: dict[str, Any]) -> list[Choice]:
 
 def call(choice: Choice, args: dict[str, Any]) -> Callable[[], Any]:
     rung, config = choice
-    ladder = LADDER if "a" in args else LADDER_LINEAR
-    given = {a.name: args.get(a.name, a.default) for a in ladder.operator.args}
-    run = launcher(ladder, given, rung.name, config)
+    given = {a.name: args.get(a.name, a.default) for a in LADDER.operator.args}
+    run = launcher(LADDER, given, rung.name, config)
     kept: list[Any] = []
 
     def again() -> Any:

@@ -1,5 +1,9 @@
-"""Time the ladder's rungs for Hopper beside cuBLAS at listed and random products on one GPU:
-`python -m matmul_hopper.sweep`. Writes JSON lines: the environment, then a product each."""
+"""Time the ladder's rungs for Hopper beside cuBLAS at listed and random products on one GPU.
+
+    python -m benchmarks.matmul_model.sweep
+
+Writes JSON lines: the environment, then a product each.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,11 @@ import torch
 from kernelwright.contract import TensorSpec
 from kernelwright.machine import facts, here
 
-from . import build, figures, ladder, shapes, timing
+from . import build, calls, figures, shapes, timing
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m matmul_hopper.sweep")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.matmul_model.sweep")
     parser.add_argument("--out", type=Path, default=Path("sweep.jsonl"))
     parser.add_argument("--seed", type=int, default=0, help="of the random shapes and the order")
     parser.add_argument("--rounds", type=int, default=8)
@@ -29,8 +33,8 @@ def main() -> None:
     generator = random.Random(asked.seed)
     products = shapes.sampled(asked.seed, asked.count)
     generator.shuffle(products)  # what the time limit leaves out is of no one kind
-    chosen = {p: ladder.ranked(specs(p[1]))[: asked.most] for p in products}
-    build.ahead(k for p, c in chosen.items() for k in ladder.kernels(c, specs(p[1])))
+    chosen = {p: calls.ranked(specs(p[1]))[: asked.most] for p in products}
+    build.ahead(k for p, c in chosen.items() for k in calls.kernels(c, specs(p[1])))
     start = time.monotonic()
     with asked.out.open("w") as file:
         print(json.dumps({"environment": facts(here()), **vars(asked)}, default=str), file=file)
@@ -40,7 +44,7 @@ def main() -> None:
                 break
             name, (*shape, layout) = p
             row = {"set": name, "shape": shape, "layout": layout, "kind": "plain"}
-            row |= {"first": ladder.named(configs[0])}
+            row |= {"first": calls.named(configs[0])}
             row |= _times(p[1], configs, asked.rounds, generator)
             print(json.dumps(row), file=file, flush=True)
     timed = figures.rows(asked.out)
@@ -79,11 +83,11 @@ def _times(product, configs, rounds, generator):
     ] * again
     graphs = {"cublas": timing.recorded(library), "cublas again": timing.recorded(library)}
     for choice in configs:
-        calls = [ladder.call(choice, s) for s in sets]
-        error = ((calls[0]().float() - expected).norm() / expected.norm()).item()
+        launches = [calls.call(choice, s) for s in sets]
+        error = ((launches[0]().float() - expected).norm() / expected.norm()).item()
         if not error < timing.TOO_FAR:
-            raise RuntimeError(f"{ladder.named(choice)} {product}: off by {error:.2g}")
-        graphs[ladder.named(choice)] = timing.recorded(calls * again)
+            raise RuntimeError(f"{calls.named(choice)} {product}: off by {error:.2g}")
+        graphs[calls.named(choice)] = timing.recorded(launches * again)
     return timing.replayed(graphs, len(sets) * again, rounds, generator)
 
 

@@ -1,6 +1,6 @@
 """Steps of a small GPT-2 on a CPU: our trainer beside the same model in plain PyTorch.
 
-    python -m tools.experiments.cpu_speed --threads 1
+    python -m benchmarks.cpu_speed --threads 1
 
 nanoGPT's CPU setting by default: 4 layers of width 128, 12 sequences of 64 tokens, float32. They
 take turns, one step at a time, on the same random tokens; the ratio is that of the medians.
@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from tools.experiments.plain_gpt2 import PlainGPT2
 
+from benchmarks.plain_gpt2 import PlainGPT2
 from kernelwright import models
 from kernelwright.train.parallel import Processes
 from kernelwright.train.settings import Settings
@@ -49,7 +49,7 @@ def plain(fused: bool) -> Callable[[Batch], Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.experiments.cpu_speed")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu_speed")
     parser.add_argument("--batch", type=int, default=12)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60.0)

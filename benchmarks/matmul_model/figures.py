@@ -1,5 +1,7 @@
-"""Compares the first choices of a sweep with cuBLAS: `python -m matmul_hopper.figures [FILE]`; by
-default the runs in ladder_records.jsonl."""
+"""Compares the first choices of a sweep with cuBLAS; by default, of the runs in timings.jsonl.
+
+python -m benchmarks.matmul_model.figures [FILE]
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from typing import Any
 
 from kernelwright.machine.stats import median
 
-RECORDS = Path(__file__).with_name("ladder_records.jsonl")
+RECORDS = Path(__file__).with_name("timings.jsonl")
 BAR = 0.92
 
 

@@ -17,7 +17,7 @@ steps. Each operator is swapped in alone, for the same seeds, and must pass thre
 - The operator was used: the first step records which rungs were dispatched. On a GPU, a swap in
   which only PyTorch's rungs were dispatched does not count.
 
-    python -m tools.experiments.training --record
+    python -m benchmarks.training --record
 
 The learning rate rises in the first half and falls to a tenth in the second, as in nanoGPT. At a
 constant rate, runs that differ only by rounding were observed to leave the band.
@@ -41,8 +41,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tools.experiments.swappable_gpt2 import GPT2, Config, Operators
 
+from benchmarks.swappable_gpt2 import GPT2, Config, Operators
 from kernelwright.contract import PYTORCHS
 from kernelwright.contract.compare import FACTOR, ULPS, measure
 from kernelwright.dispatch import data
@@ -403,7 +403,7 @@ def rows(found: Training) -> list[list[str]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.experiments.training")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.training")
     parser.add_argument(
         "text",
         type=Path,

@@ -4,7 +4,7 @@ The model has layers of Llama 3 8B (Grattafiori et al. 2024), bfloat16, random w
 step is forward, backward and PyTorch's fused AdamW. Three models with the same weights are timed
 alternately, in random order: unpatched, patched by Liger if it is installed, and patched here.
 
-    python -m tools.experiments.patched --record
+    python -m benchmarks.patched --record
 """
 
 from __future__ import annotations
@@ -307,7 +307,7 @@ def rows(found: Patched) -> list[list[str]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.experiments.patched")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.patched")
     parser.add_argument("--record", action="store_true", help="keep it in the records")
     parser.add_argument("-o", type=Path, metavar="FILE", help="write it there")
     parser.add_argument("--seconds", type=float, default=60.0, help="of timed steps, about")

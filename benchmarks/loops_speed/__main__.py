@@ -1,7 +1,7 @@
 """Kernels in the emulator with the threads of a block as loops, with a stack for each thread, and
 the same products in plain C++ at -O2.
 
-    python -m tools.experiments.loops_speed --turns 5
+    python -m benchmarks.loops_speed --turns 5
 
 The three take turns; of each, the least processor time counts. 1024 x 1024 x 1024 for the products
 of floats, sums of 2^24 floats, 256 x 256 x 256 for tensor-core instructions.

@@ -1,6 +1,6 @@
 """A training step of GPT-2 124M and a step of decoding, beside a model shaped as nanoGPT's.
 
-    python -m tools.experiments.gpt2_speed --batch 32
+    python -m benchmarks.gpt2_speed --batch 32
 
 Variants take turns in one run: random tokens, the same for all; a step is forward, backward,
 clipping and AdamW. The baseline is plain_gpt2.py under autocast, with PyTorch's fused AdamW.
@@ -20,9 +20,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from tools.experiments.plain_gpt2 import PlainGPT2
 from torch.nn import functional as F
 
+from benchmarks.plain_gpt2 import PlainGPT2
 from kernelwright import models
 from kernelwright.infer.decoder import Decoder
 from kernelwright.infer.sampling import Sampling
@@ -187,7 +187,7 @@ def kernels(step: Callable[[], Any], rows: int) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.experiments.gpt2_speed")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpt2_speed")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--only", nargs="*", help="names of variants")
