@@ -217,7 +217,7 @@ def differs(mine: Version, theirs: Version, cases: Iterable[str] | None = None) 
 def _definitions(of: Version) -> list[tuple[str, str]]:
     """Names and code of a rung's definitions, independent of the modules that contain them."""
     packages = proof._packages(of.package, of.ladder.package)
-    reached = packages.reached(proof._roots(of.ladder, of.rung))
+    reached = packages.reached([proof._entry(of.ladder, of.rung)])
     found = ((name, code) for (_, name), code in reached.items() if not code.startswith("Import"))
     return sorted((name, _as_before(code).replace(of.package, "_")) for name, code in found)
 

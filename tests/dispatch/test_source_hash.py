@@ -30,7 +30,7 @@ def reached(lad, rung):
     """The Python definitions in a rung's hash, by module and name as they are imported."""
     packages = proof._packages(proof.PACKAGE, lad.package)
     shared = proof._shared_roots(proof.PACKAGE, rung.backend) if rung.is_gpu else []
-    return set(packages.reached([*proof._roots(lad, rung), *shared]))
+    return set(packages.reached([proof._entry(lad, rung), *shared], proof._supports(lad, rung)))
 
 
 @cache
@@ -93,7 +93,8 @@ def test_no_plan_is_made_from_a_closed_module(lad):
     """Another operator's `__init__` is not followed: only PyTorch rungs use names from it."""
     open_to_all = Packages({proof.PACKAGE: PACKAGE})
     for rung in (r for r in lad.rungs if r.is_gpu):
-        assert set(open_to_all.reached(proof._roots(lad, rung))) <= reached(lad, rung)
+        roots = [proof._entry(lad, rung)], proof._supports(lad, rung)
+        assert set(open_to_all.reached(*roots)) <= reached(lad, rung)
 
 
 # --- what lapses -------------------------------------------------------------------------------

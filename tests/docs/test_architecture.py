@@ -14,7 +14,13 @@ from support.paths import ROOT
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 CODE = re.findall(r"`([^`\n]+)`", PAGE)
 PACKAGE = ROOT / "src" / "kernelwright"
-PARTS = "emulator", "toolchain", "workbench/lessons", "integrations/transformers"
+PARTS = (
+    "emulator",
+    "emulator/program",
+    "toolchain",
+    "workbench/lessons",
+    "integrations/transformers",
+)
 FOLDERS = [ROOT, ROOT / "tests" / "emulator", PACKAGE, *(PACKAGE / part for part in PARTS)]
 OF_A_LADDER = {"heuristics.py", "__init__.py", "lesson.md", "lesson.zh.md", "measure.py"}
 

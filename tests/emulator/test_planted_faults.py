@@ -5,7 +5,7 @@ import json
 import pytest
 from tools.planted_faults.__main__ import counted, programs, rules_hash, sample
 from tools.planted_faults.places import mutants
-from tools.planted_faults.trials import trial
+from tools.planted_faults.trials import build, trial
 
 from kernelwright import emulator
 from support.paths import FIXTURES, ROOT
@@ -57,6 +57,19 @@ def test_a_planted_fault_is_found(tmp_path, program, rule, said):
     text = (FIXTURES / "right" / file.name).read_text()
     mutant = next(m for m in mutants(text) if m.rule.name == rule)
     assert said in (trial(file, mutant.text, ()).found or "")
+
+
+def test_the_emulator_is_built_before_the_time_of_a_trial_begins(monkeypatch, tmp_path):
+    kinds = []
+
+    def prepare(kind):
+        kinds.append(kind)
+        raise InterruptedError  # before there is a process or a file
+
+    monkeypatch.setattr(build, "prepare", prepare)
+    with pytest.raises(InterruptedError):
+        trial(tmp_path / "program.cu", KERNEL, ())
+    assert kinds == ["watched"] and not list(tmp_path.iterdir())
 
 
 def test_the_record_is_of_these_rules_and_programs():

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from kernelwright.support import imports, includes
+from kernelwright.support import includes, python_form
 from kernelwright.support.errors import CompileError
 from kernelwright.support.imports import CannotFollow, Packages
 
@@ -182,7 +182,7 @@ def test_what_cannot_be_followed_is_refused(toy, code, what):
 def test_code_is_the_same_text_in_every_python():
     """The text contains no field that syntax trees have only in some versions."""
     tree = ast.parse("@jit\ndef f(x, *, n: int = 4) -> None:\n    return g(x)[0]\n")
-    assert imports._dump(tree) == (
+    assert python_form.text(tree) == (
         "Module(body=[FunctionDef(name='f', args=arguments(args=[arg(arg='x')], "
         "kwonlyargs=[arg(arg='n', annotation=Name(id='int', ctx=Load()))], "
         "kw_defaults=[Constant(value=4)]), body=[Return(value=Subscript(value=Call("
@@ -193,7 +193,7 @@ def test_code_is_the_same_text_in_every_python():
     # what 3.12 adds if there is nothing
     function = tree.body[0]
     function.type_params, function._fields = [], (*function._fields, "type_params")
-    assert "type_params" not in imports._dump(tree)
+    assert "type_params" not in python_form.text(tree)
 
 
 # --- C++ ---------------------------------------------------------------------------------------

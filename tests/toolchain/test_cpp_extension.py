@@ -5,13 +5,16 @@ import ctypes
 import random
 import sys
 import threading
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch._dynamo import compiled_autograd
 
 import kernelwright as kw
+from kernelwright import toolchain
 from kernelwright.dispatch import binding, native_calls, selection
 from kernelwright.toolchain import c_extensions, cpp_extension, driver, modes
 from support.cpp_calls import in_cpp, labelled, recording, told
@@ -172,22 +175,90 @@ HOPPER = {
 }
 
 
-@pytest.fixture
-def hopper(outside, monkeypatch):
-    """Products and attention are dispatched to rungs with tensor maps. (`kw.use` would have its
-    calls enter C++ later.)"""
+@contextmanager
+def dispatched(rungs):
+    """Operators are dispatched to these rungs. With `kw.use`, calls would enter C++ later."""
 
     def chosen(ladder, specs, device, rung):
-        return selection.select(ladder, specs, device, rung or HOPPER.get(ladder.name))
+        return selection.select(ladder, specs, device, rung or rungs.get(ladder.name))
 
-    for module in ("launcher", "dynamic_shapes"):
-        monkeypatch.setattr(sys.modules[f"kernelwright.dispatch.{module}"], "select", chosen)
-    caches = [binding._caches[name] for name in HOPPER]
+    caches = [binding._caches[name] for name in rungs]
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("launcher", "dynamic_shapes"):
+            patch.setattr(sys.modules[f"kernelwright.dispatch.{module}"], "select", chosen)
+        for cache in caches:
+            cache.forget()
+        yield
     for cache in caches:
         cache.forget()
-    yield
-    for cache in caches:
-        cache.forget()
+
+
+@pytest.fixture
+def hopper(outside):
+    """Products and attention are dispatched to rungs with tensor maps."""
+    with dispatched(HOPPER):
+        yield
+
+
+@pytest.fixture
+def pytorch(outside):
+    """All of these are dispatched to PyTorch's kernels, which a CPU runs."""
+    with dispatched(dict.fromkeys((*HOPPER, "sum", "softmax", "softmax.backward"), "native")):
+        yield
+
+
+PYTORCHS = {
+    "matmul": (torch.matmul, kw.matmul, (5, 6), (6, 7)),
+    "linear": (F.linear, kw.linear, (5, 6), (7, 6)),
+    "linear with bias": (F.linear, kw.linear, (5, 6), (7, 6), (7,)),
+    "softmax": (lambda x: x.softmax(-1), lambda x: kw.softmax(x, -1), (5, 6)),
+    "attention": (lambda *qkv: torch.ops.aten._scaled_dot_product_attention_math(*qkv)[0],
+                  kw.scaled_dot_product_attention,
+                  *[(1, 2, 5, 8)] * 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PYTORCHS)
+def test_gradients_of_pytorchs_kernels_are_right(name, pytorch, outside):
+    """Layouts, and which tensors require gradients, are random; so is a second derivative."""
+    theirs, ours, *shapes = PYTORCHS[name]
+    rng = random.Random(name)
+    for _ in range(12):
+        tensors = [torch.randn(s, dtype=torch.float64) for s in shapes]
+        by_columns = [t.ndim == 2 and rng.random() < 0.5 for t in tensors]
+        tensors = [t.t().contiguous().t() if c else t
+                   for t, c in zip(tensors, by_columns, strict=True)]  # fmt: skip
+        some = {rng.randrange(len(tensors)), rng.randrange(len(tensors))}
+        leaves = [t.requires_grad_(i in some) for i, t in enumerate(tensors)]
+        wanted = [t for t in leaves if t.requires_grad]
+        y, expected = ours(*leaves), theirs(*leaves)
+        with outside():
+            assert type(ours(*leaves).grad_fn) is not type(y.grad_fn), "differentiated in Python"
+        gy = torch.randn_like(y).t().contiguous().t() if y.ndim == 2 else torch.randn_like(y)
+        gy.requires_grad_()
+        given = torch.autograd.grad(y, wanted, gy, create_graph=True)
+        right = torch.autograd.grad(expected, wanted, gy, create_graph=True)
+        torch.testing.assert_close(given, right)
+        with outside():
+            python = torch.autograd.grad(ours(*leaves), wanted, gy)
+        assert [g.stride() for g in given] == [g.stride() for g in python]
+        seconds = (torch.autograd.grad(sum(g.square().sum() for g in gs), gy)
+                   for gs in (given, right))  # fmt: skip
+        torch.testing.assert_close(*seconds)
+
+
+def test_a_result_that_shares_memory_with_an_argument_is_pythons(outside, monkeypatch):
+    """C++ would make the argument itself a result of the node."""
+    cache, x = binding._caches["softmax"], torch.randn(3, 4, requires_grad=True)
+    cache.forget()
+    monkeypatch.setitem(vars(sys.modules["kernelwright.dispatch.dynamic_shapes"]), "launcher",
+                        lambda *_: lambda x, *_: x)  # fmt: skip
+    monkeypatch.setattr(toolchain, "opens", lambda args: False)
+    y = kw.softmax(x, -1)
+    assert x.is_leaf and x.grad_fn is None and y is not x and y.grad_fn.name() == "softmaxBackward"
+    with outside():
+        assert type(kw.softmax(x, -1).grad_fn) is type(y.grad_fn)
+    cache.forget()
 
 
 @pytest.mark.parametrize("make", [attention, product, biased])

@@ -220,10 +220,12 @@ class Rule:
     Attributes:
         save: `save(ctx, arguments, result or results)` keeps what the backward needs.
         backward: `backward(ctx, *gradients of results)` returns the gradients of the arguments.
+        node: the same for C++, if its calls are few and known.
     """
 
     save: Callable[..., None]
     backward: Callable[..., tuple[Any, ...]]
+    node: Node | None = None
 
 
 def by_rule(op: Operator, rule: Rule) -> Derivative:
@@ -233,7 +235,7 @@ def by_rule(op: Operator, rule: Rule) -> Derivative:
     def backward(ctx, *grads):
         return *rule.backward(ctx, *grads), None
 
-    return Derivative(keep, backward, {"save": rule.save})
+    return Derivative(keep, backward, {"save": rule.save}, node=rule.node)
 
 
 def formula_of(
@@ -332,7 +334,7 @@ def backward(ctx, {names.grads}):
         refuse=_refusal(op, names.constant),
     )
     used = _rungs_of(backward)
-    node = Node.of(op, backward.operator, names.fixed, same, run, call)
+    node = Node.of(op, backward.operator, names.fixed, same)
     return Derivative(names.keep(backward.name), run.used_by(made), used, node=node)
 
 
@@ -365,7 +367,7 @@ def backward(ctx, {incoming}):
 
     made = compiled(back, "backward", **INTERCEPTION_CHECKS, call=call)
     used = _rungs_of(backward)
-    node = Node.alone(op, name, kept, run, call)
+    node = Node.alone(op, name, kept)
     return Derivative(keep, run.used_by(made), used, node=node)
 
 
@@ -492,8 +494,9 @@ def _zeros(shape, dtype, device):
     return torch.zeros(shape, dtype=dtype, device=device)
 
 
-def derivative_without_kernel(op: Operator, gradient: Callable) -> Derivative:
-    """A gradient that needs no kernel: a function of specs and incoming gradients."""
+def derivative_without_kernel(op: Operator, gradient: Callable, passed: bool) -> Derivative:
+    """A gradient that needs no kernel: a function of specs and incoming gradients. `passed` is as
+    in `bind`."""
     names = [a.name for a in op.args]
     keep = f"ctx.specs = ({''.join(f'spec({n}), ' for n in names)})"
     specs = ", ".join(f"{n!r}: {n}" for n in names)
@@ -505,7 +508,8 @@ def backward(ctx, {grads}):
     return {", ".join(f"gradients({n!r})" for n in names)}, None
 """
     made = compiled(back, "backward", gradient=gradient)
-    return Derivative(keep, made, {"spec": spec_of}, {"spec": _known_spec_of})
+    node = Node((), (0,) * len(op.args), (False,), alike=True) if passed else None
+    return Derivative(keep, made, {"spec": spec_of}, {"spec": _known_spec_of}, node=node)
 
 
 def _known_spec_of(v: Any) -> Any:

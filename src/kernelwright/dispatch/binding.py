@@ -62,6 +62,7 @@ def bind(
     vmap: str | vmap.Rule = "leading",
     same_gradient: dict[str, str] | None = None,
     alone: dict[str, tuple[str, str]] | None = None,
+    passed: bool = False,
     statistics: Callable | None = None,
     differentiable: str | Callable = "manual",
 ) -> Callable:
@@ -83,6 +84,8 @@ def bind(
             the same shape and dtype, the forward computes that gradient from the two tensors named
             here, and the other gradient is neither computed nor its operand saved;
             `{"x": ("gy", "other")}` for a product.
+        passed: with `gradient`: if all arguments have one shape and dtype, the result's gradient is
+            that of each of them.
         statistics: if the backward takes results of the forward that have no gradient but depend
             on its arguments (a mean): `statistics(**arguments of the backward)` returns them by
             name, in plain PyTorch over the others, so that double backward includes the dependence.
@@ -96,7 +99,9 @@ def bind(
     source = forward if from_formula else backward
     twice = autograd.formula_of(source, statistics, rung) if source else None
     views = None if isinstance(gradient, str) else gradient
-    how = _How(views, rule, formula, vmap, same_gradient or {}, alone or {}, differentiable, twice)
+    how = _How(
+        views, rule, formula, vmap, same_gradient or {}, alone or {}, passed, differentiable, twice
+    )
     return _bound(forward, backward, how)[0]
 
 
@@ -156,12 +161,13 @@ class _How:
     vmap: str | vmap.Rule
     same: dict[str, str]
     alone: dict[str, tuple[str, str]]
+    passed: bool
     differentiable: str | Callable
     twice: Callable | None
 
     @property
     def of_backward(self) -> _How:
-        return _How(None, None, None, self.vmap, {}, {}, self.differentiable, self.twice)
+        return _How(None, None, None, self.vmap, {}, {}, False, self.differentiable, self.twice)
 
 
 def _bound(forward: Ladder, backward: Ladder | None, how: _How) -> tuple[Callable, LaunchCache]:
@@ -174,7 +180,7 @@ def _bound(forward: Ladder, backward: Ladder | None, how: _How) -> tuple[Callabl
         call, back = _bound(backward, None, how.of_backward)
         derivative = autograd.derivative_from_backward_op(op, backward, call, back, how.same)
     elif how.gradient is not None:
-        derivative = autograd.derivative_without_kernel(op, how.gradient)
+        derivative = autograd.derivative_without_kernel(op, how.gradient, how.passed)
     elif how.rule is not None:
         derivative = autograd.by_rule(op, how.rule)
     elif how.twice is not None:

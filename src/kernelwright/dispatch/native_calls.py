@@ -30,80 +30,126 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Node:
-    """How a backward is called (`Derivative` in toolchain/cpp_extension/node.h).
+class Source:
+    """An argument of a backward's call (`Derivative::Source` in cpp_extension/node.h).
 
     Attributes:
-        only: the position of the one argument that requires a gradient; -1 for any.
-        sources: (code, position) of each of the backward's arguments: g is the gradient of a
-            result, o the same if it may be None, a a saved argument, v its value, r a saved result.
-        gradients: for each argument: the index of the backward's result, -2 - r for the gradient of
-            result r, or -1 for none.
-        fixed: for each result, whether it has no gradient.
-        run, call: the backward, and the same where something may intercept calls.
+        code: g the gradient of a result, o the same if it may be None, n the same, without which
+            the call is not made; a a saved argument, v its value, r a saved result; c a constant.
+        place: of the result or argument.
+        transposed: whether the last two dimensions are exchanged.
+        constant: a plain value.
     """
 
-    only: int
-    sources: tuple[tuple[str, int], ...]
-    gradients: tuple[int, ...]
+    code: str
+    place: int = 0
+    transposed: bool = False
+    constant: Any = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of an operator in a backward.
+
+    Attributes:
+        operator: its name.
+        sources: its arguments.
+        gradients: (argument of the forward, result of the call that is its gradient, whether that
+            is transposed).
+        matrix, columns: the call is made only if this argument of the forward is stored by columns,
+            or by rows; -1 for any.
+    """
+
+    operator: str
+    sources: tuple[Source, ...]
+    gradients: tuple[tuple[int, int, bool], ...]
+    matrix: int = -1
+    columns: bool = False
+
+
+@dataclass(frozen=True)
+class Node:
+    """How gradients are computed (`Derivative` in cpp_extension/node.h).
+
+    Attributes:
+        calls: one for the most part, of the operator's backward.
+        passed: for each argument, the result whose gradient is its own; -1 for none.
+        fixed: for each result, whether it has no gradient.
+        when: (argument, value) that calls must have, others are differentiated in Python.
+        alike: whether all tensors of a call must have one shape and dtype.
+        half: whether they must not be float32, nor cast by autocast.
+    """
+
+    calls: tuple[Call, ...]
+    passed: tuple[int, ...]
     fixed: tuple[bool, ...]
-    run: LaunchCache
-    call: Callable
+    when: tuple[tuple[int, Any], ...] = ()
+    alike: bool = False
+    half: bool = False
 
     @staticmethod
-    def of(
-        op: Operator,
-        backward: Operator,
-        fixed: list[str],
-        same: dict[str, str],
-        run: LaunchCache,
-        call: Callable,
-    ) -> Node:
+    def of(op: Operator, backward: Operator, fixed: list[str], same: dict[str, str]) -> Node:
         """The node of a backward's schema, whose names autograd.py explains. `fixed` are the
         results without a gradient; `same` is as in `bind`."""
         arguments = {a.name: (i, a.is_tensor) for i, a in enumerate(op.args)}
         results = {r: i for i, r in enumerate(op.results)}
 
-        def source(name: str, kind: str) -> tuple[str, int]:
+        def source(name: str, kind: str) -> Source:
             if name[0] == "g" and name[1:] in results:
-                return "o" if kind == "Tensor?" else "g", results[name[1:]]
+                return Source("o" if kind == "Tensor?" else "g", results[name[1:]])
             if name in arguments:
                 place, is_tensor = arguments[name]
-                return "a" if is_tensor else "v", place
-            return "r", results[name]
+                return Source("a" if is_tensor else "v", place)
+            return Source("r", results[name])
 
-        def gradient(name: str) -> int:
-            of = same.get(name, name)
-            if f"g{of}" in backward.results:
-                return backward.results.index(f"g{of}")
-            return -2 - results[of] if name in same else -1
-
-        return Node(
-            -1,
-            tuple(source(a.name, a.kind) for a in backward.args),
-            tuple(gradient(a.name) for a in op.args),
-            tuple(r in fixed for r in op.results),
-            run,
-            call,
+        gradients, passed = [], []
+        for i, a in enumerate(op.args):
+            of = same.get(a.name, a.name)
+            computed = f"g{of}" in backward.results
+            if computed:
+                gradients.append((i, backward.results.index(f"g{of}"), False))
+            passed.append(results[of] if not computed and a.name in same else -1)
+        call = Call(
+            backward.name, tuple(source(a.name, a.kind) for a in backward.args), tuple(gradients)
         )
+        return Node((call,), tuple(passed), tuple(r in fixed for r in op.results))
 
     @staticmethod
-    def alone(op: Operator, name: str, kept: str, run: LaunchCache, call: Callable) -> Node:
-        """The node for one argument `name`; its gradient needs the result's and `kept`."""
+    def alone(op: Operator, name: str, kept: str) -> Node:
+        """The node for one argument `name`; its gradient is the operator's result for that of its
+        own result and `kept`."""
         places = {a.name: i for i, a in enumerate(op.args)}
-        gradients = tuple(0 if a.name == name else -1 for a in op.args)
-        return Node(places[name], (("g", 0), ("a", places[kept])), gradients, (False,), run, call)
+        sources = Source("g", 0), Source("a", places[kept])
+        call = Call(op.name, sources, ((places[name], 0, False),))
+        return Node((call,), (-1,) * len(op.args), (False,), alike=True)
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether all of its calls can be made in C++."""
+        return all(caches[c.operator].in_cpp is not None for c in self.calls)
 
     def told(self, name: str) -> tuple[Any, ...]:
         """The tuple that is passed to C++; `name` is the node's."""
-        calls = self.run.in_cpp, self.call
-        return (name, self.only, self.sources, self.gradients, self.fixed, *calls)
+        calls = tuple(
+            (
+                caches[c.operator].in_cpp,
+                entries[c.operator],
+                tuple((s.code, s.place, s.transposed, s.constant) for s in c.sources),
+                c.gradients,
+                c.matrix,
+                c.columns,
+            )
+            for c in self.calls
+        )
+        return name, calls, self.passed, self.fixed, self.when, self.alike, self.half
 
 
 #: A machine's record: {"source": a hash, "operators": {name: calls compared}}.
 RECORD = "calls.json"
 #: Functions of operators that C++ may enter, by operator: what `tools/prove_calls.py` calls.
 entries: dict[str, Callable] = {}
+#: What runs them.
+caches: dict[str, LaunchCache] = {}
 
 
 @cache
@@ -166,12 +212,12 @@ def install_entry(op: Operator, entry: Any, run: LaunchCache, nodes: list[Node])
     that applies to a call is made."""
     if stays_in_python(op):
         return
-    entries[op.name] = entry
+    entries[op.name], caches[op.name] = entry, run
 
     def connect(module: ModuleType) -> None:
         if run.in_cpp is None:
             return
-        told = tuple(n.told(f"{op.torch_name}Backward") for n in nodes if n.run.in_cpp is not None)
+        told = tuple(n.told(f"{op.torch_name}Backward") for n in nodes if n.is_proven)
         modes = vars(forward_ad)
         entry.__globals__["in_cpp"] = module.Entry(run.in_cpp, op.torch_name, active, modes, told)
 

@@ -22,13 +22,12 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterator
 from functools import cache
 from itertools import chain
 from pathlib import Path
 
 from kernelwright.contract import Ladder, Rung
-from kernelwright.support import includes
+from kernelwright.support import cuda_form, includes
 from kernelwright.support.imports import CannotFollow, Packages, Target
 from kernelwright.support.settings import CHECKOUT, DATA, settings
 
@@ -73,10 +72,12 @@ def computed_hash(ladder: Ladder, rung: Rung, package: str = PACKAGE) -> str:
 
 def parts(ladder: Ladder, rung: Rung, package: str = PACKAGE) -> list[str]:
     """Names and code of the rung's own parts: its entry, its `supports`, its sources."""
-    texts = _packages(package, ladder.package).texts(_roots(ladder, rung))
+    packages = _packages(package, ladder.package)
+    texts = packages.texts([_entry(ladder, rung)], _supports(ladder, rung))
     texts.append(rung.entry.split(":")[1])
     # two folders may have a header of the same name
-    for name, code in sorted((p.name, includes.code(p)) for p in _files(ladder, rung, package)):
+    files = sorted(_files(ladder, rung, package))
+    for name, code in sorted(zip((p.name for p in files), cuda_form.codes(files), strict=True)):
         texts += name, code
     return texts
 
@@ -110,11 +111,14 @@ def _files(ladder: Ladder, rung: Rung, package: str) -> set[Path]:
     return {p for name in rung.sources for p in includes.files(ladder.folder / name, shared)}
 
 
-def _roots(ladder: Ladder, rung: Rung) -> Iterator[Target]:
+def _entry(ladder: Ladder, rung: Rung) -> Target:
     module, entry = rung.entry.split(":")
-    yield f"{ladder.package}.{module}", (entry,)
-    if rung.is_gpu and rung.supports:
-        yield _named(rung.supports, ladder.package)
+    return f"{ladder.package}.{module}", (entry,)
+
+
+def _supports(ladder: Ladder, rung: Rung) -> list[Target]:
+    given = rung.supports if rung.is_gpu else None
+    return [_named(given, ladder.package)] if given else []
 
 
 @cache

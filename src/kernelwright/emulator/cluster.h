@@ -68,17 +68,17 @@ Place find(Thread &t, unsigned address, unsigned bytes, const char *what, const 
 std::uint64_t mark_of(unsigned at) { return 0x6d626172'00000000u + at; }
 
 Mbarrier &mbarrier_of(Thread &t, Place p, const void *where) {
-  const auto found = p.block->mbarriers.find(p.at);
+  const auto entry = p.block->mbarriers.find(p.at);
   std::uint64_t held = 0;
   std::memcpy(&held, memory_of(worker_of(&t), *p.block) + p.at, sizeof held);
-  if (found == p.block->mbarriers.end() || held != mark_of(p.at))
+  if (entry == p.block->mbarriers.end() || held != mark_of(p.at))
     fail_at(t, where,
             say("needs the mbarrier at byte %u of the shared memory of block ", p.at) +
                 place(p.block->index) +
-                (held == mark_of(p.at) || found == p.block->mbarriers.end()
+                (held == mark_of(p.at) || entry == p.block->mbarriers.end()
                      ? ", which is not initialized,"
                      : ", which was written over,"));
-  return found->second;
+  return entry->second;
 }
 
 // Ends an mbarrier's phase if no arrivals and no bytes are pending.

@@ -64,7 +64,7 @@ Thread *pick(Worker &w, const Thread &after) {
     rank = any / w.blocks[0].count, from = any % w.blocks[0].count;
   }
   for (unsigned n = 0; n < w.cluster; ++n, from = 0) {
-    if (Thread *found = first_ready(w.blocks[rank], from)) return found;
+    if (Thread *library = first_ready(w.blocks[rank], from)) return library;
     rank = rank + 1 == w.cluster ? 0 : rank + 1;
   }
   return nullptr;
@@ -134,9 +134,9 @@ std::string format(const char *text, va_list values) {
 std::string say(const char *text, ...) {
   va_list values;
   va_start(values, text);
-  std::string made = format(text, values);
+  std::string result = format(text, values);
   va_end(values);
-  return made;
+  return result;
 }
 std::string place(const Index &i) { return say("(%u, %u, %u)", i.x, i.y, i.z); }
 std::string name_of(const Thread &t) {
@@ -145,33 +145,9 @@ std::string name_of(const Thread &t) {
 }
 
 const char *const kNames[] = {
-    "nothing",
-    "__syncthreads",
-    "__syncthreads_count",
-    "__syncthreads_and",
-    "__syncthreads_or",
-    "the cluster's barrier",
-    "mbarrier.try_wait",
-    "__syncwarp",
-    "a shuffle",
-    "__ballot_sync",
-    "__any_sync",
-    "__all_sync",
-    "__uni_sync",
-    "__match_any_sync",
-    "__match_all_sync",
-    "__reduce_add_sync",
-    "__reduce_min_sync",
-    "__reduce_min_sync",
-    "__reduce_max_sync",
-    "__reduce_max_sync",
-    "__reduce_and_sync",
-    "__reduce_or_sync",
-    "__reduce_xor_sync",
-    "__activemask",
-    "a warp's instruction",
-    "bar.sync",
-    "wgmma.wait_group",
+#define KW_ROW(what, name) name,
+    KW_WAITS(KW_ROW)
+#undef KW_ROW
 };
 
 std::string range(unsigned first, unsigned last) {

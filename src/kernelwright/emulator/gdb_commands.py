@@ -115,7 +115,7 @@ class Barriers(Command):
     name = "barriers"
 
     def act(self, index: list[int]) -> None:
-        print(told("kw_show_barriers"))
+        print(call("kw_show_barriers"))
 
 
 class Tile(Command):
@@ -126,7 +126,7 @@ class Tile(Command):
 
     def act(self, index: list[int]) -> None:
         row, column = (*index, 0, 0)[:2]
-        print(told("kw_show_tile", row, column))
+        print(call("kw_show_tile", row, column))
 
 
 class Go(Command):
@@ -149,7 +149,7 @@ def thread() -> gdb.Value:
     return gdb.parse_and_eval(THREAD)
 
 
-def told(function: str, *numbers: int) -> str:
+def call(function: str, *numbers: int) -> str:
     """The text that a function of the runtime returns."""
     address = int(gdb.parse_and_eval(f"(long)&{function}"))
     takes, given = ", ".join("int" for _ in numbers), ", ".join(map(str, numbers))

@@ -68,7 +68,7 @@ bool in_libc(const void *instruction) {
     std::uintptr_t start, end;
   };
   static const Range libc = [] {
-    Range found = {0, 0};
+    Range range = {0, 0};
     dl_iterate_phdr(
         [](dl_phdr_info *info, std::size_t, void *data) {
           const auto at = reinterpret_cast<std::uintptr_t>(&malloc);
@@ -80,8 +80,8 @@ bool in_libc(const void *instruction) {
           }
           return 0;
         },
-        &found);
-    return found;
+        &range);
+    return range;
   }();
   const auto at = reinterpret_cast<std::uintptr_t>(instruction);
   return at >= libc.start && at < libc.end;

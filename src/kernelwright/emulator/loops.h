@@ -54,10 +54,10 @@ void *kw_thread_values(unsigned long long bytes) {
   using namespace kw::emulator;
   Arena &r = worker_of(kw_current).arena;
   if (!r.start) {
-    void *made = mmap(nullptr, kArena, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (made == MAP_FAILED) kw_fail("no memory for the variables of a block's threads");
-    r.start = static_cast<char *>(made);
+    void *mapped = mmap(nullptr, kArena, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped == MAP_FAILED) kw_fail("no memory for the variables of a block's threads");
+    r.start = static_cast<char *>(mapped);
   }
   bytes = (bytes + 63) / 64 * 64;
   if (r.used + bytes > kArena)

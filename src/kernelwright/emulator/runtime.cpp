@@ -234,7 +234,7 @@ void work(const Launch &launch, Shared &all, unsigned number) {
 
 struct Looked {
   const void *inside;
-  Library *found;
+  Library *library;
 };
 
 int look(dl_phdr_info *info, std::size_t, void *data) {
@@ -249,7 +249,7 @@ int look(dl_phdr_info *info, std::size_t, void *data) {
     if (p.p_type == PT_TLS) tls = &p;
   }
   if (!inside) return 0;
-  if (tls) wanted.found->module = info->dlpi_tls_modid, wanted.found->bytes = tls->p_memsz;
+  if (tls) wanted.library->module = info->dlpi_tls_modid, wanted.library->bytes = tls->p_memsz;
   return 1;
 }
 
@@ -258,14 +258,14 @@ int look(dl_phdr_info *info, std::size_t, void *data) {
 
 using namespace kw::emulator;
 
-bool kw_library(const void *inside, const void *dynamic, Library *found) {
-  *found = {};
-  Looked wanted = {inside, found};
+bool kw_library(const void *inside, const void *dynamic, Library *library) {
+  *library = {};
+  Looked wanted = {inside, library};
   dl_iterate_phdr(look, &wanted);
-  if (!found->bytes) return false;
-  std::size_t at[2] = {found->module, 0};
+  if (!library->bytes) return false;
+  std::size_t at[2] = {library->module, 0};
   const char *base = static_cast<char *>(__tls_get_addr(at));
-  found->dynamic = dynamic ? static_cast<const char *>(dynamic) - base : found->bytes;
+  library->dynamic = dynamic ? static_cast<const char *>(dynamic) - base : library->bytes;
   return true;
 }
 

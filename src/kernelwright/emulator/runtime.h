@@ -6,6 +6,8 @@
 #pragma once
 #include <cstdint>
 
+#include "warp_operations.h"
+
 namespace kw::emulator {
 
 // Of each CUDA thread's stack; `Thread::stack` is its lowest address.
@@ -14,37 +16,6 @@ constexpr unsigned kMostBlocks = 2048;  // that run together: a cluster, or a co
 
 struct Index {
   unsigned x, y, z;
-};
-
-// What a thread waits for. Warp operations meet only with the same operation under the same mask.
-enum Wait : unsigned {
-  kNothing,
-  kBarrier,
-  kBarrierCount,
-  kBarrierAnd,
-  kBarrierOr,
-  kClusterBarrier,
-  kMbarrier,
-  kSyncwarp,
-  kShuffle,
-  kBallot,
-  kAny,
-  kAll,
-  kUni,
-  kMatchAny,
-  kMatchAll,
-  kReduceAdd,
-  kReduceMin,
-  kReduceMinSigned,
-  kReduceMax,
-  kReduceMaxSigned,
-  kReduceAnd,
-  kReduceOr,
-  kReduceXor,
-  kActivemask,
-  kTogether,
-  kNamedBarrier,
-  kProducts,
 };
 
 struct Block;

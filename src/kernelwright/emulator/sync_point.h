@@ -34,70 +34,12 @@ void complete(Running &b, unsigned number, unsigned lanes, Wait kind) {
   const auto each = [lanes](auto visit) {
     for (unsigned left = lanes; left; left &= left - 1) visit(__builtin_ctz(left));
   };
-  const auto all_get = [&](std::uint64_t value) { each([&](int i) { t[i].out = value; }); };
-  const auto fold = [&](auto apply) {
-    std::uint64_t total = t[__builtin_ctz(lanes)].in;
-    for (unsigned left = lanes & (lanes - 1); left; left &= left - 1)
-      total = apply(total, t[__builtin_ctz(left)].in);
-    all_get(total);
-  };
-  using Signed = std::int32_t;
-  unsigned votes = 0;
   switch (kind) {
     case kShuffle:
       // the value that a lane reads from one that does not take part is undefined: here NaN, or -1
       each([&](int i) {
         t[i].out = lanes >> t[i].source & 1 ? t[t[i].source].in : ~std::uint64_t(0);
       });
-      break;
-    case kBallot:
-    case kAny:
-    case kAll:
-    case kUni:
-      each([&](int i) { votes |= t[i].in ? 1u << i : 0; });
-      all_get(kind == kBallot ? votes
-              : kind == kAny  ? votes != 0
-              : kind == kAll  ? votes == lanes
-                              : votes == 0 || votes == lanes);
-      break;
-    case kMatchAny:
-      each([&](int i) {
-        t[i].out = 0;
-        each([&](int j) { t[i].out |= t[i].in == t[j].in ? 1u << j : 0; });
-      });
-      break;
-    case kMatchAll: {
-      bool same = true;
-      each([&](int i) { same &= t[i].in == t[__builtin_ctz(lanes)].in; });
-      all_get(same ? lanes : 0);
-      break;
-    }
-    case kReduceAdd:
-      fold([](auto x, auto y) { return std::uint32_t(x + y); });
-      break;
-    case kReduceMin:
-      fold([](auto x, auto y) { return std::min(x, y); });
-      break;
-    case kReduceMax:
-      fold([](auto x, auto y) { return std::max(x, y); });
-      break;
-    case kReduceMinSigned:
-      fold([](auto x, auto y) { return Signed(x) < Signed(y) ? x : y; });
-      break;
-    case kReduceMaxSigned:
-      fold([](auto x, auto y) { return Signed(x) > Signed(y) ? x : y; });
-      break;
-    case kReduceAnd:
-      fold([](auto x, auto y) { return x & y; });
-      break;
-    case kReduceOr:
-      fold([](auto x, auto y) { return x | y; });
-      break;
-    case kReduceXor:
-      fold([](auto x, auto y) { return x ^ y; });
-      break;
-    case kActivemask:
-      all_get(lanes);
       break;
     case kTogether: {
       if (t[__builtin_ctz(lanes)].mask != lanes)
@@ -111,7 +53,9 @@ void complete(Running &b, unsigned number, unsigned lanes, Wait kind) {
       break;
     }
     default:
-      break;
+      warp_results(
+          kind, lanes, [&](int i) { return t[i].in; },
+          [&](int i, std::uint64_t result) { t[i].out = result; });
   }
   each([&](int i) {
     t[i].wait = kNothing;

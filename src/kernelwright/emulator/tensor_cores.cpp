@@ -18,10 +18,10 @@ namespace {
 constexpr int kNothing = -10000;
 
 template <typename To, typename From> To as(From x) {
-  To made;
-  static_assert(sizeof made == sizeof x);
-  std::memcpy(&made, &x, sizeof made);
-  return made;
+  To bits;
+  static_assert(sizeof bits == sizeof x);
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits;
 }
 int exponent_of(double x) { return static_cast<int>(as<std::uint64_t>(x) >> 52 & 0x7ff) - 1023; }
 double power(int exponent) { return as<double>(std::uint64_t(exponent + 1023) << 52); }

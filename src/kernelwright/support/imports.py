@@ -8,7 +8,8 @@ that is followed. Imports may be absolute or relative, of a module or from one, 
 a function, or re-exported by an `__init__`. A name provided by a module's `__getattr__` depends on
 that function. A module used as a value is included as a whole. Statements that bind no name
 (`TABLE.update(...)`) are included as soon as anything of their module is. Annotations are not
-followed, because they create no values.
+followed, because they create no values; nor is what a message of an exception names, unless
+something that is reached catches exceptions.
 
 For definitions of other packages, only the name is included.
 """
@@ -19,11 +20,12 @@ import ast
 import importlib.util
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+
+from . import python_form, reasons
 
 Names = tuple[str, ...]  # a dotted name: ("shape", "rows_of")
 Target = tuple[str, Names]  # a module and a dotted name in it; no name: the module itself
@@ -31,6 +33,10 @@ Place = tuple[str, str]  # a module and a name that it binds; "" for statements 
 
 #: Functions that find code by a name computed at run time.
 DYNAMIC = {"__import__", "eval", "exec", "globals"}
+
+
+#: Where something else than `@triton.jit` may compile functions.
+_COMPILED = re.compile(r"^\s*(import|from)\s+numba\b|\bjit\(", re.M)
 
 
 class CannotFollow(ValueError):
@@ -44,52 +50,94 @@ class Packages:
         folders: the folder of each, by its import name. `texts` omit that name, so the same files
             under another name have the same texts.
         closed: modules whose definitions are not followed; those of their submodules are.
+        messages: what the messages of exceptions name is followed in any case.
     """
 
-    def __init__(self, folders: Mapping[str, Path], closed: Iterable[str] = ()):
+    def __init__(
+        self, folders: Mapping[str, Path], closed: Iterable[str] = (), *, messages: bool = False
+    ):
         self._folders = dict(folders)
         self._closed = frozenset(closed)
+        self._messages = messages
         self._name = re.compile(rf"\b({'|'.join(map(re.escape, folders))})\b")
         self._files: dict[str, Path | None] = {}
+        self._steps: dict[Target, tuple[Place | None, list[Target]]] = {}
+        self._uses: dict[tuple[Place, bool], list[Target]] = {}
         self._read: dict[str, Mapping[str, _Definition]] = {}
 
-    def reached(self, roots: Iterable[Target]) -> dict[Place, str]:
-        """The definitions that `roots` depend on, and their code without comments and docstrings.
+    def reached(self, roots: Iterable[Target], tested: Iterable[Target] = ()) -> dict[Place, str]:
+        """The definitions that `roots` depend on, and their `python_form`.
+
+        Args:
+            tested: further roots, functions that return None or a reason, which nothing reads.
 
         Raises:
             CannotFollow: a definition cannot be found; the message gives the file and the name.
         """
-        found: dict[Place, str] = {}
+        tested = list(tested)
+        found, others = self._reached(roots), self._reached(tested)
+        if not self._messages and any(d.catches for d in (*found.values(), *others.values())):
+            return self._with_messages.reached(roots, tested)
+        unread = {name for _, name in others} - {name for _, name in found}
+        read: frozenset[str] | None = None
+        while read is None or unread & read:
+            unread -= read or set()
+            each = (d.without_reasons if n in unread else d for (_, n), d in others.items())
+            read = frozenset[str]().union(*(d.read for d in each))
+        every = {**(self._reached(tested, unread) if unread else others), **found}
+        return {place: definition.code for place, definition in every.items()}
+
+    def _reached(
+        self, roots: Iterable[Target], unread: Collection[str] = ()
+    ) -> dict[Place, _Definition]:
+        """The definitions that roots depend on.
+
+        Args:
+            unread: names of functions whose reasons nothing reads.
+        """
+        found: dict[Place, _Definition] = {}
         left, seen = list(roots), set[Target]()
         while left:
             target = left.pop()
             if target in seen or self.file(target[0]) is None:
                 continue
             seen.add(target)
-            place, further = self._step(*target)
+            if target not in self._steps:
+                self._steps[target] = self._step(*target)
+            place, further = self._steps[target]
             left += further
             if place is not None and place not in found:
-                found[place] = self._module(place[0])[place[1]].code
-                left += self._named(*place)
+                definition = self._module(place[0])[place[1]]
+                if place[1] in unread:
+                    definition = definition.without_reasons
+                found[place] = definition
+                key = place, definition.tested
+                if key not in self._uses:
+                    self._uses[key] = [*self._named(place[0], definition)]
+                left += self._uses[key]
         return found
 
-    def texts(self, roots: Iterable[Target]) -> list[str]:
+    @cached_property
+    def _with_messages(self) -> Packages:
+        return Packages(self._folders, self._closed, messages=True)
+
+    def texts(self, roots: Iterable[Target], tested: Iterable[Target] = ()) -> list[str]:
         """Module, name and code of each definition that is `reached`, sorted by name.
 
         Raises:
             CannotFollow: see `reached`.
         """
-        found = sorted(self.reached(roots).items())
-        return [self._name.sub("_", text) for place, code in found for text in (*place, code)]
+        found = sorted(self.reached(roots, tested).items())
+        return [_without(self._name, t) for place, code in found for t in (*place, code)]
 
     def file(self, module: str) -> Path | None:
         """The file of a module of these packages; None for any other module."""
-        package, *rest = module.split(".")
-        if package in self._folders and module not in self._files:
-            path = self._folders[package].joinpath(*rest)
-            choices = path / "__init__.py", path.with_suffix(".py")
+        if module not in self._files:
+            package, *rest = module.split(".")
+            path = self._folders[package].joinpath(*rest) if package in self._folders else None
+            choices = (path / "__init__.py", path.with_suffix(".py")) if path else ()
             self._files[module] = next((p for p in choices if p.is_file()), None)
-        return self._files.get(module)
+        return self._files[module]
 
     def _step(self, module: str, names: Names) -> tuple[Place | None, list[Target]]:
         """The definition at the beginning of a dotted name, if there is one, and what the rest of
@@ -112,11 +160,10 @@ class Packages:
             return None, []
         raise CannotFollow(f"{self.file(module)}: does not define {name}")
 
-    def _named(self, module: str, name: str) -> Iterator[Target]:
+    def _named(self, module: str, definition: _Definition) -> Iterator[Target]:
         """The targets that the names in a definition refer to, and the statements of its module
         that bind no name."""
         known = self._module(module)
-        definition = known[name]
         if "" in known:
             yield module, ("",)
         for first, *rest in definition.names:
@@ -136,36 +183,69 @@ class Packages:
             path = self.file(module)
             assert path is not None, module
             package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-            self._read[module] = _definitions(path.read_text(encoding="utf-8"), package)
+            text = path.read_text(encoding="utf-8")
+            self._read[module] = _definitions(text, package, self._messages)
         return self._read[module]
+
+
+@cache
+def _without(name: re.Pattern[str], text: str) -> str:
+    return name.sub("_", text)
 
 
 def code(path: Path) -> str:
     """A module without comments, docstrings and layout."""
-    return _dump(ast.parse(path.read_text(encoding="utf-8")))
+    return python_form.text(ast.parse(path.read_text(encoding="utf-8")))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Definition:
     """The statements of a module that bind a name."""
 
     statements: tuple[ast.stmt, ...]
     package: str  # from which relative imports start
+    module: python_form.Module
+    messages: bool  # whether messages of exceptions count
+    tested: bool = False  # nothing reads the reasons that it returns
 
     @cached_property
     def code(self) -> str:
-        return "\n".join(map(_dump, self.statements))
+        return python_form.form(self.statements, self.module, self.unread)
+
+    @cached_property
+    def unread(self) -> set[ast.AST]:
+        """Expressions whose values nothing reads."""
+        found = set[ast.AST]() if self.messages else python_form.messages(self.statements)
+        return found | reasons.words(self.statements) if self.tested else found
+
+    @cached_property
+    def without_reasons(self) -> _Definition:
+        return replace(self, tested=True)
+
+    @cached_property
+    def read(self) -> frozenset[str]:
+        """Names that it uses otherwise than to test what a function returns."""
+        return reasons.read_by(self.statements, tested=self.tested)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return [node for statement in self.statements for node in python_form.walk(statement)]
+
+    @cached_property
+    def catches(self) -> bool:
+        return python_form.catches(self.nodes)
 
     @cached_property
     def names(self) -> frozenset[Names]:
         """Dotted names that the code reads, except local variables of its functions."""
-        return frozenset(names for s in self.statements for names in _names(s, frozenset()))
+        nothing = frozenset[str]()
+        return frozenset(n for s in self.statements for n in _names(s, nothing, self.unread))
 
     @cached_property
     def imports(self) -> Mapping[str, set[Target]]:
         """The targets that the code imports, by bound name; "*" for `import *`."""
         found: dict[str, set[Target]] = defaultdict(set)
-        for node in (n for s in self.statements for n in ast.walk(s)):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 for a in node.names:
                     target = a.name if a.asname else a.name.split(".")[0]
@@ -179,14 +259,18 @@ class _Definition:
 
 
 @cache  # packages are read again, but few of their files have changed
-def _definitions(text: str, package: str) -> Mapping[str, _Definition]:
+def _definitions(text: str, package: str, messages: bool) -> Mapping[str, _Definition]:
     """A module's statements by the name that they bind; under "" those that bind none."""
     by_name: dict[str, list[ast.stmt]] = defaultdict(list)
     for statement in ast.parse(text).body:
         for part in _parts(statement):
             for name in set(_bound(part)) or {""}:
                 by_name[name].append(part)
-    return {name: _Definition(tuple(parts), package) for name, parts in by_name.items()}
+    module = python_form.Module(frozenset(by_name), _COMPILED.search(text) is not None)
+    return {
+        name: _Definition(tuple(parts), package, module, messages)
+        for name, parts in by_name.items()
+    }
 
 
 def _parts(statement: ast.stmt) -> Iterator[ast.stmt]:
@@ -197,7 +281,7 @@ def _parts(statement: ast.stmt) -> Iterator[ast.stmt]:
     elif isinstance(statement, ast.ImportFrom):
         for a in statement.names:
             yield ast.ImportFrom(statement.module, [a], statement.level)
-    elif not _is_text(statement):
+    elif not python_form.is_text(statement):
         yield statement
 
 
@@ -211,13 +295,17 @@ def _bound(node: ast.AST) -> Iterator[str]:
     elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         yield node.id
     else:
-        for child in ast.iter_child_nodes(node):
+        for child in python_form.children(node):
             if not isinstance(node, ast.comprehension) or child is not node.target:
                 yield from _bound(child)
 
 
-def _names(node: ast.AST, variables: frozenset[str]) -> Iterator[Names]:
+def _names(
+    node: ast.AST, variables: frozenset[str], unread: Collection[ast.AST]
+) -> Iterator[Names]:
     """Dotted names that code reads, except `variables` of the enclosing functions."""
+    if node in unread:
+        return
     attributes: list[str] = []
     base = node
     while isinstance(base, ast.Attribute):
@@ -235,40 +323,22 @@ def _names(node: ast.AST, variables: frozenset[str]) -> Iterator[Names]:
         inside = [node.body] if isinstance(node, ast.Lambda) else [*node.body]
         own = variables | _variables(node)
     annotations = getattr(node, "annotation", None), getattr(node, "returns", None)
-    for child in ast.iter_child_nodes(node):
+    for child in python_form.children(node):
         if child not in annotations:
-            yield from _names(child, own if child in inside else variables)
+            yield from _names(child, own if child in inside else variables, unread)
 
 
 def _variables(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
     """A function's local names, except those that it imports."""
-    body = [function.body] if isinstance(function, ast.Lambda) else function.body
-    own = {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
-    own |= {name for node in body for name in _bound(node)}
-    for node in (n for b in body for n in ast.walk(b)):
+    own = {a.arg for a in python_form.children(function.args) if isinstance(a, ast.arg)}
+    for node in python_form.own_nodes(function):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            own.add(node.id)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            own.add(node.name)
+    for node in python_form.walk(function):
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             own -= set(node.names)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             own -= set(_bound(node))
     return own
-
-
-def _is_text(node: Any) -> bool:
-    """A docstring, or a bare string after a constant."""
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
-
-
-def _dump(node: Any) -> str:
-    """A syntax tree without bare strings, in a form that is the same in every Python version. The
-    text of `ast.unparse` and the empty fields of `ast.dump` differ between versions (3.12 adds
-    `type_params`)."""
-    if isinstance(node, ast.AST):
-        filled = [(k, v) for k, v in ast.iter_fields(node) if v is not None and v != []]
-        return f"{type(node).__name__}({', '.join(f'{k}={_dump(v)}' for k, v in filled)})"
-    if isinstance(node, list):
-        return f"[{', '.join(_dump(n) for n in node if not _is_text(n))}]"
-    return repr(node)

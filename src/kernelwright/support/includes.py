@@ -15,11 +15,9 @@ from .errors import CompileError
 #: Shared device headers; every CUDA C++ source is compiled with `-I` of this folder.
 INCLUDE = Path(__file__).resolve().parent.parent / "include"
 
-_LITERAL = (
-    r'R"(?P<end>[^\s()\\]*)\(.*?\)(?P=end)"|"(?:\\.|[^"\\\n])*"|(?<!\w)\'(?:\\.|[^\'\\\n])*\''
-)
-_COMMENT = re.compile(rf"(?P<kept>{_LITERAL})|//(?:\\\n|[^\n])*|/\*.*?\*/", re.S)
-_SPACE = re.compile(rf"(?P<kept>{_LITERAL})|\s+", re.S)
+LITERAL = r'R"(?P<end>[^\s()\\]*)\(.*?\)(?P=end)"|"(?:\\.|[^"\\\n])*"|(?<!\w)\'(?:\\.|[^\'\\\n])*\''
+_COMMENT = re.compile(rf"(?P<kept>{LITERAL})|//(?:\\\n|[^\n])*|/\*.*?\*/", re.S)
+_SPACE = re.compile(rf"(?P<kept>{LITERAL})|\s+", re.S)
 _DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*include\b[ \t]*(.*?)[ \t]*$", re.M)
 
 #: A header's PTX for GPUs and its C++ for CPUs; neither branch contains further directives.
@@ -72,7 +70,7 @@ def _follow(path: Path, folders: tuple[Path, ...], found: dict[Path, None]) -> N
     if path in found:
         return
     found[path] = None
-    for what in _DIRECTIVE.findall(_without_comments(path.read_text())):
+    for what in _included(path.read_text()):
         quoted, name = what[:1] == '"', what[1:-1]
         if what[:1] + what[-1:] not in ('""', "<>"):
             raise CompileError(f"{path}: #include {what}: write the header's name literally")
@@ -80,6 +78,11 @@ def _follow(path: Path, folders: tuple[Path, ...], found: dict[Path, None]) -> N
         header = next((p / name for p in places if (p / name).is_file()), None)
         if header is not None:
             _follow(header.resolve(), folders, found)
+
+
+@cache  # sources share headers
+def _included(text: str) -> list[str]:
+    return _DIRECTIVE.findall(_without_comments(text))
 
 
 @cache

@@ -100,9 +100,9 @@ class Engines {
 } engines;
 
 Known up_to(std::uint32_t with, std::uint32_t turn) {
-  auto made = std::make_shared<Knowledge>();
-  made->add({with, turn, {}});
-  return made;
+  auto merged = std::make_shared<Knowledge>();
+  merged->add({with, turn, {}});
+  return merged;
 }
 
 // An asynchronous access to the shared memory of `owner`, as `event`.
@@ -325,9 +325,9 @@ void own(Thread &t, const void *address, unsigned bytes, unsigned kind, const vo
       if (std::find(f.registers.begin(), f.registers.end(), reinterpret_cast<void *>(at)) ==
           f.registers.end())
         continue;
-      Finding found = about(kInFlight, side_of(t, where, kind & kWrite));
-      found.b = side_of(t, f.where, kRead | kSent | kEngine);
-      findings.add(found);
+      Finding finding = about(kInFlight, side_of(t, where, kind & kWrite));
+      finding.b = side_of(t, f.where, kRead | kSent | kEngine);
+      findings.add(finding);
     }
   }
 }

@@ -102,8 +102,8 @@ class MbarrierOrder {
   // A number for what asynchronous accesses complete with.
   std::uint32_t fresh() { return kMailbox | count_++; }
   Mailbox *find(const Block &b, unsigned at) {
-    const auto found = boxes_[b.rank].find(at);
-    return found == boxes_[b.rank].end() ? nullptr : &found->second;
+    const auto entry = boxes_[b.rank].find(at);
+    return entry == boxes_[b.rank].end() ? nullptr : &entry->second;
   }
   void fence(const Thread &t) {
     for (auto &[at, box] : boxes_[t.block->rank]) box.fence(t);
@@ -121,14 +121,14 @@ class MbarrierOrder {
   // An access to another block's shared memory. That block must not end before the access.
   // `arrives`: at one of its mbarriers, which any later barrier of the cluster orders.
   void look(const Thread &t, const Finding &f, const Event &e, bool arrives = false) {
-    const Look made = {f, e, arrives ? t.arrivals + 1 : 0};
+    const Look latest = {f, e, arrives ? t.arrivals + 1 : 0};
     for (Look &l : looks_)
       if (l.finding.a.where == f.a.where && l.finding.owner == f.owner &&
           l.event.thread == e.thread) {
-        l = made;
+        l = latest;
         return;
       }
-    if (looks_.size() < kMostLooks) looks_.push_back(made);
+    if (looks_.size() < kMostLooks) looks_.push_back(latest);
   }
   // The accesses that are not ordered before the end of the block by any of its threads.
   template <typename Visit> void each_unknown(const Block &b, const Order &order, Visit visit) {

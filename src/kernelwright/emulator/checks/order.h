@@ -298,9 +298,9 @@ class Order {
     View &view = view_of(t);
     const bool reads = kind & kAtomic || !(kind & kWrite);
     if (words_.empty() && !view.narrow) return;
-    const auto found = words_.find(address);
-    if (reads && found != words_.end()) {
-      const Handover &h = found->second;
+    const auto entry = words_.find(address);
+    if (reads && entry != words_.end()) {
+      const Handover &h = entry->second;
       const bool again = !view.read.empty() && view.read.back().all == h.all &&
                          view.read.back().in_block == h.in_block;
       if (!again) view.read.push_back(h);  // a poll reads the same again and again
@@ -310,8 +310,8 @@ class Order {
     if (!(kind & kAtomic)) {
       if (view.narrow)
         words_[address] = {view.released, view.narrow, of(t).number};
-      else if (found != words_.end())
-        words_.erase(found);
+      else if (entry != words_.end())
+        words_.erase(entry);
     } else if (view.narrow) {
       Handover &h = words_[address];
       h.all = both(h.all, view.released);

@@ -27,9 +27,9 @@ class Shadow {
  public:
   Shadow(std::uintptr_t start, std::uintptr_t end) : first_(start / 4) {
     bytes_ = (end / 4 + 1 - first_) * sizeof(Cell);
-    void *made = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    cells_ = made == MAP_FAILED ? nullptr : static_cast<Cell *>(made);
+    void *memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    cells_ = memory == MAP_FAILED ? nullptr : static_cast<Cell *>(memory);
   }
   ~Shadow() {
     if (cells_) munmap(cells_, bytes_);

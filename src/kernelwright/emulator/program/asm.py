@@ -6,12 +6,13 @@ import re
 from collections.abc import Set
 from dataclasses import dataclass
 
+from .cuda_builtins import names_of
 from .tokens import Token, closing, split, text_of, tokens
 
-NAMES = ("asm", "__asm__", "__asm")
+NAMES = names_of("asm")
 #: Stands for asm where macros make operands: the statement is read after the preprocessor.
 LATER = "KwAsm"
-_QUALIFIERS = ("volatile", "__volatile__", "__volatile", "inline")
+_QUALIFIERS = names_of("volatile") | {"inline"}
 
 #: Instructions whose result depends on nothing but the values and the memory of their thread.
 _OWN = re.compile(

@@ -64,7 +64,7 @@ def program(
     require_main(source, options)
     needed = tuple(p for p in map(Path.resolve, required) if p not in files)
     flags = _flags(kind, files, options)
-    _made_ready(kind)
+    prepare(kind)
     texts = [part for path, text in files.items() for part in (str(path), source_bytes(text))]
     units = (*needed, *sources.beside(source, options))
     others = [part for p in units for part in (str(p), source_bytes(project.text_if_there(p)))]
@@ -83,8 +83,8 @@ def program(
     return path
 
 
-def _made_ready(kind: str) -> None:
-    """What all programs share is built side by side, if it is missing."""
+def prepare(kind: str) -> None:
+    """Build what all programs share, side by side, if it is missing."""
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda make: make(), (host, build.runtime, lambda: prelude(kind))))
 

@@ -14,9 +14,10 @@ import re
 from collections.abc import Iterable, Iterator, Set
 
 from . import asm
+from .cuda_builtins import names_of
 from .tokens import Token, angle_opening, closing, opening, tokens
 
-VOLATILE = frozenset(["volatile", "__volatile__", "__volatile"])
+VOLATILE = names_of("volatile")
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:\\\r?\n|[^\n])*)", re.M)
 _TYPE = re.compile(r"\busing\s+(\w+)\s*=([^;]*);|\btypedef\b([^;{}()]*?)(\w+)\s*;")
 #: Marks and words before the first expression of a statement, or of a part of it.

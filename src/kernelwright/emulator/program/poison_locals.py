@@ -11,12 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from .cuda_builtins import names_of
 from .tokens import CLOSING, Token, closing, split, text_of, tokens
 
-_DEVICE = ("__global__", "__device__")
-_BUILT_IN = frozenset(
-    ["bool", "char", "short", "int", "long", "float", "double", "signed", "unsigned"]
-)
+_DEVICE = names_of("qualifier")
+_FUNDAMENTAL = names_of("fundamental")
 #: What begins a statement that is no declaration of a variable of its own.
 _OTHERS = frozenset([
     "return", "delete", "new", "goto", "break", "continue", "case", "default", "else", "do", "if",
@@ -57,7 +56,7 @@ def _edits(text: str, all_: list[Token]) -> Iterator[tuple[int, int, str]]:
             if all_[k].text in ("struct", "class", "union"):
                 inside = max(inside, _end_of_type(all_, k))
             in_head = all_[k - 1].text == "(" and all_[k - 2].text == "for"
-            if in_head and all_[k].text in _BUILT_IN and (declaration := _declared(all_, k)):
+            if in_head and all_[k].text in _FUNDAMENTAL and (declaration := _declared(all_, k)):
                 end, names = declaration
                 calls = ", ".join(f'kw::program::unset({n}, "{n}")' for n in names)
                 yield end - 1, end - 1, f", kw_unset{end} = ({calls}, 0)"
@@ -164,8 +163,8 @@ def _behind_type(all_: list[Token], at: int) -> int | None:
         return None
     if all_[i].text in ("const", "register"):
         return None
-    if all_[i].text in _BUILT_IN:
-        while all_[i].text in _BUILT_IN:
+    if all_[i].text in _FUNDAMENTAL:
+        while all_[i].text in _FUNDAMENTAL:
             i += 1
     else:
         i += 1

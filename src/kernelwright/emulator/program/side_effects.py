@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from .cuda_builtins import names_of
 from .tokens import Token, closing, tokens
 
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:\\\r?\n|[^\n])*)", re.M)
-_QUALIFIERS = frozenset(("__global__", "__device__"))
-_SIDE_EFFECTS = frozenset(
-    ("printf", "puts", "putchar", "malloc", "calloc", "free", "new", "delete", "clock", "clock64")
-)
+_QUALIFIERS = names_of("qualifier")
+_SIDE_EFFECTS = names_of("effect", "clock")
 _CLOCKS = ("clock", "globaltimer")
 
 

@@ -158,11 +158,11 @@ def _spaced(text: str) -> str:
     def macro(match: re.Match[str]) -> str:
         names = {name.strip() for name in match[1].split(",")}
 
-        def apart(m: re.Match[str]) -> str:
+        def spaced(m: re.Match[str]) -> str:
             after = re.match(r"\w+", m.string[m.end() :])
             return f"{m[1]} " if after and after[0] in names else m[0]
 
-        return _SUFFIX.sub(apart, match[0])
+        return _SUFFIX.sub(spaced, match[0])
 
     return _MACRO.sub(macro, text)
 
@@ -210,7 +210,7 @@ def rewritten_files(
     older = any(_REFERENCE.search(text) for text in files.values())
     older &= not any(_OWN_TEXTURE.search(text) for text in files.values())
     first = "#include <kw_texture_references.h>\n" if older else ""
-    apart = options.plain_names()
+    undefined = options.plain_names()
     done: dict[str, str] = {called[source]: ""}  # the first
     for path, text in files.items():
         headers = _includes(text, path, source, options)
@@ -219,11 +219,11 @@ def rewritten_files(
         def included(match: re.Match[str], by_place: dict[int, Path] = by_place) -> str:
             if match.start() in by_place:
                 return f'{match[1]}"{called[by_place[match.start()]]}"'
-            if not _CORE.match(match[3]) and not (apart and emulates(match[3])):
+            if not _CORE.match(match[3]) and not (undefined and emulates(match[3])):
                 return f"{match[1]}<kw_cub.h>" if match[3].startswith("cub/") else match[0]
             name = f"kw_{re.sub(r'[^a-z0-9]', '_', match[3])}.h"
             header = "kw_cub.h" if match[3].startswith("cub/") else match[3]
-            done[name] = _without(apart, header)
+            done[name] = _without(undefined, header)
             return f'{match[1]}"{name}"'
 
         whole = _spaced(_INCLUDE.sub(included, text))

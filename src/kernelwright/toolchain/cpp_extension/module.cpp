@@ -127,9 +127,23 @@ std::shared_ptr<const Derivative> derivative_of(const Entry &e, at::ArrayRef<Arg
   return nullptr;
 }
 
+// The results of a Python function, which autograd does not see; null if one of them shares memory
+// with an argument, which only Python's autograd function can tell from a result of its own.
+std::optional<Tensors> run_function(PyObject *function, PyObject *const *args, size_t count,
+                                    at::ArrayRef<Argument> given) {
+  const at::NoGradGuard off;
+  const Object result(PyObject_Vectorcall(function, args, count, nullptr));
+  if (!result.it) throw_python_error();
+  Tensors results = tensors_of(result.it);
+  for (const auto &r : results)
+    for (const auto &a : given)
+      if (!r.defined() || (a.tensor && r.is_alias_of(*a.tensor))) return std::nullopt;
+  return results;
+}
+
 // NotImplemented for calls that run in Python: intercepted calls, calls with a named rung, tensors
-// that C++ does not support, derivatives of a Python function instead of a plan, and tensors that
-// have no gradient but require one.
+// that C++ does not support, results that share memory with arguments, and tensors that have no
+// gradient but require one.
 PyObject *call_entry(PyObject *self, PyObject *const *args, size_t count, PyObject *keywords) {
   HANDLE_TH_ERRORS
   const Entry &e = *reinterpret_cast<Entry *>(self);
@@ -156,11 +170,12 @@ PyObject *call_entry(PyObject *self, PyObject *const *args, size_t count, PyObje
     if (bound.plan) return wrapped(run(*bound.plan, operands));
     return PyObject_Vectorcall(bound.function.it, args, given - 1, nullptr);
   }
-  if (!bound.plan) Py_RETURN_NOTIMPLEMENTED;
   RECORD_FUNCTION(e.name, c10::ArrayRef<const c10::IValue>{}, (int64_t)at::sequence_number::peek());
-  Tensors results = run(*bound.plan, operands);
-  record(derivative, operands, results);
-  return wrapped(std::move(results));
+  auto results = bound.plan ? std::optional(run(*bound.plan, operands))
+                            : run_function(bound.function.it, args, given - 1, operands);
+  if (!results) Py_RETURN_NOTIMPLEMENTED;
+  record(derivative, operands, *results);
+  return wrapped(std::move(*results));
   END_HANDLE_TH_ERRORS
 }
 
@@ -215,28 +230,66 @@ std::vector<int> numbers(PyObject *tuple) {
   return found;
 }
 
-// (name, alone, sources, gradients, fixed, caller, call)
+Scalar constant(PyObject *object) {
+  auto value = scalar_of(object);
+  TORCH_CHECK_TYPE(value, "a constant of a derivative must be a plain value");
+  return std::move(*value);
+}
+
+// (caller, call, sources, gradients, matrix, columns)
+Derivative::Call backward_call(PyObject *given) {
+  Derivative::Call made;
+  PyObject *caller, *sources, *gradients, *value;
+  int columns;
+  if (!PyArg_ParseTuple(given, "O!OO!O!ip", &caller_type, &caller, &made.call, &PyTuple_Type,
+                        &sources, &PyTuple_Type, &gradients, &made.matrix, &columns))
+    throw_python_error();
+  made.columns = columns != 0;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sources); i++) {
+    int code, place, transposed;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(sources, i), "CipO", &code, &place, &transposed, &value))
+      throw_python_error();
+    made.sources.push_back({(char)code, place, transposed != 0, constant(value)});
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(gradients); i++) {
+    int argument, result, transposed;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(gradients, i), "iip", &argument, &result, &transposed))
+      throw_python_error();
+    made.gradients.push_back({argument, result, transposed != 0});
+  }
+  const auto *backward = reinterpret_cast<Caller *>(caller);
+  made.kinds = backward->kinds;
+  made.table = backward->table;
+  made.run = Py_NewRef(caller);  // never released: nodes may outlive all callers
+  Py_INCREF(made.call);
+  return made;
+}
+
+// (name, calls, passed, fixed, when, alike, half)
 std::shared_ptr<const Derivative> derivative(PyObject *given) {
   auto d = std::make_shared<Derivative>();
   const char *name;
-  PyObject *sources, *gradients, *fixed, *caller;
-  if (!PyArg_ParseTuple(given, "siO!O!O!O!O", &name, &d->alone, &PyTuple_Type, &sources,
-                        &PyTuple_Type, &gradients, &PyTuple_Type, &fixed, &caller_type, &caller,
-                        &d->call))
+  PyObject *calls, *passed, *fixed, *when;
+  int alike, half;
+  if (!PyArg_ParseTuple(given, "sO!O!O!O!pp", &name, &PyTuple_Type, &calls, &PyTuple_Type, &passed,
+                        &PyTuple_Type, &fixed, &PyTuple_Type, &when, &alike, &half))
     throw_python_error();
   d->name = name;
-  d->gradients = numbers(gradients);
+  d->alike = alike != 0;
+  d->half = half != 0;
+  d->passed = numbers(passed);
   for (const int one : numbers(fixed)) d->fixed.push_back(one != 0);
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sources); i++) {
-    int code, place;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(sources, i), "Ci", &code, &place)) throw_python_error();
-    d->sources.push_back({(char)code, place});
+  for (const int result : d->passed) d->has.push_back(result >= 0);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(calls); i++) {
+    d->calls.push_back(backward_call(PyTuple_GET_ITEM(calls, i)));
+    for (const auto &g : d->calls.back().gradients) d->has[g.argument] = true;
   }
-  const auto *backward = reinterpret_cast<Caller *>(caller);
-  d->kinds = backward->kinds;
-  d->table = backward->table;
-  d->run = Py_NewRef(caller);  // never released: nodes may outlive all callers
-  Py_INCREF(d->call);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(when); i++) {
+    int place;
+    PyObject *value;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(when, i), "iO", &place, &value)) throw_python_error();
+    d->when.emplace_back(place, constant(value));
+  }
   return d;
 }
 

@@ -57,14 +57,14 @@ inline unsigned __fns(unsigned mask, unsigned base, int n) {
 // Four bytes of the eight of y:x, each chosen by a digit of `selector`; its bit 3 spreads the sign.
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   const unsigned long long bytes = static_cast<unsigned long long>(y) << 32 | x;
-  unsigned made = 0;
+  unsigned result = 0;
   for (int i = 0; i < 4; ++i) {
     const unsigned digit = selector >> 4 * i;
     unsigned byte = bytes >> 8 * (digit & 7) & 0xff;
     if (digit & 8) byte = byte & 0x80 ? 0xff : 0;
-    made |= byte << 8 * i;
+    result |= byte << 8 * i;
   }
-  return made;
+  return result;
 }
 inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
   return ((static_cast<unsigned long long>(high) << 32 | low) << (shift & 31)) >> 32;

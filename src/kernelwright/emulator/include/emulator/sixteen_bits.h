@@ -30,8 +30,8 @@ inline unsigned short half_bits(double x) { return rounded<10, -14>(x); }
 inline unsigned short half_bits(float x) {
 #ifdef __F16C__
   if (x != x) return 0x7fff;
-  const EightShorts made = __builtin_ia32_vcvtps2ph(FourFloats{x}, 0);
-  return static_cast<unsigned short>(made[0]);
+  const EightShorts halves = __builtin_ia32_vcvtps2ph(FourFloats{x}, 0);
+  return static_cast<unsigned short>(halves[0]);
 #else
   return rounded<10, -14>(x);
 #endif
@@ -85,13 +85,13 @@ inline double exact(unsigned long long x) { return to_odd(x); }
 
 // An exact number as T, of 16 bits: `direction` is -1 down, 0 toward zero, 1 up.
 template <typename T> inline T toward(double x, int direction) {
-  T made(x);
-  const double value = float(made);
-  if (x != x || value == x) return made;
+  T result(x);
+  const double value = float(result);
+  if (x != x || value == x) return result;
   const bool outward = direction && (direction > 0) == (x > 0);
-  if (__builtin_fabs(value) < __builtin_fabs(x) && outward) ++made.bits;
-  if (__builtin_fabs(value) > __builtin_fabs(x) && !outward) --made.bits;
-  return made;
+  if (__builtin_fabs(value) < __builtin_fabs(x) && outward) ++result.bits;
+  if (__builtin_fabs(value) > __builtin_fabs(x) && !outward) --result.bits;
+  return result;
 }
 
 }  // namespace kw::emulator

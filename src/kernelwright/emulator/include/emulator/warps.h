@@ -27,9 +27,9 @@ template <typename T> KW_BUILT_IN T shuffle(unsigned mask, T value, unsigned fro
     std::uint64_t pieces[(sizeof(T) + 7) / 8] = {};
     __builtin_memcpy(pieces, &value, sizeof(T));
     for (std::uint64_t &p : pieces) p = together(kShuffle, mask, p, from);
-    T made;
-    __builtin_memcpy(&made, pieces, sizeof(T));
-    return made;
+    T result;
+    __builtin_memcpy(&result, pieces, sizeof(T));
+    return result;
   }
 }
 
@@ -42,40 +42,15 @@ KW_BUILT_IN unsigned __activemask() {
   return static_cast<unsigned>(kw::emulator::together(kw::emulator::kActivemask, 0));
 }
 
-// A lane reads within its segment of `width` lanes; past the segment's end it reads itself.
-template <typename T>
-KW_BUILT_IN T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
-  const unsigned segment = kw::emulator::lane() & ~(width - 1u);
-  return kw::emulator::shuffle(mask, value, segment | (source & (width - 1u)));
-}
-template <typename T>
-KW_BUILT_IN T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-  const unsigned lane = kw::emulator::lane(), inside = lane & (width - 1u);
-  return kw::emulator::shuffle(mask, value, inside >= delta ? lane - delta : lane);
-}
-template <typename T>
-KW_BUILT_IN T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-  const unsigned lane = kw::emulator::lane(), inside = lane & (width - 1u);
-  return kw::emulator::shuffle(mask, value, inside + delta < unsigned(width) ? lane + delta : lane);
-}
-template <typename T>
-KW_BUILT_IN T __shfl_xor_sync(unsigned mask, T value, int other, int width = 32) {
-  const unsigned lane = kw::emulator::lane(), from = (lane ^ other) & 31;
-  return kw::emulator::shuffle(mask, value, from <= (lane | (width - 1u)) ? from : lane);
-}
-
-KW_BUILT_IN unsigned __ballot_sync(unsigned mask, int predicate) {
-  return unsigned(kw::emulator::together(kw::emulator::kBallot, mask, predicate != 0));
-}
-KW_BUILT_IN int __any_sync(unsigned mask, int predicate) {
-  return int(kw::emulator::together(kw::emulator::kAny, mask, predicate != 0));
-}
-KW_BUILT_IN int __all_sync(unsigned mask, int predicate) {
-  return int(kw::emulator::together(kw::emulator::kAll, mask, predicate != 0));
-}
-KW_BUILT_IN int __uni_sync(unsigned mask, int predicate) {
-  return int(kw::emulator::together(kw::emulator::kUni, mask, predicate != 0));
-}
+// __shfl_sync, __shfl_up_sync, ...
+#define KW_ROW(name, Operand, lane_of)                                                 \
+  template <typename T>                                                                \
+  KW_BUILT_IN T __##name(unsigned mask, T value, Operand operand, int width = 32) {    \
+    const unsigned from = kw::emulator::lane_of(kw::emulator::lane(), operand, width); \
+    return kw::emulator::shuffle(mask, value, from);                                   \
+  }
+KW_SHUFFLES(KW_ROW)
+#undef KW_ROW
 
 template <typename T> KW_BUILT_IN unsigned __match_any_sync(unsigned mask, T value) {
   const auto bits = kw::emulator::bits_as<std::uint64_t>(value);
@@ -88,17 +63,10 @@ template <typename T> KW_BUILT_IN unsigned __match_all_sync(unsigned mask, T val
   return lanes;
 }
 
-#define KW_REDUCE(name, T, what)                                                 \
-  KW_BUILT_IN T __reduce_##name##_sync(unsigned mask, T value) {                 \
+// __ballot_sync, __any_sync, __reduce_add_sync, ...
+#define KW_ROW(name, T, Operand, what)                                           \
+  KW_BUILT_IN T __##name(unsigned mask, Operand value) {                         \
     return T(kw::emulator::together(kw::emulator::what, mask, unsigned(value))); \
   }
-KW_REDUCE(add, unsigned, kReduceAdd)
-KW_REDUCE(add, int, kReduceAdd)
-KW_REDUCE(min, unsigned, kReduceMin)
-KW_REDUCE(min, int, kReduceMinSigned)
-KW_REDUCE(max, unsigned, kReduceMax)
-KW_REDUCE(max, int, kReduceMaxSigned)
-KW_REDUCE(and, unsigned, kReduceAnd)
-KW_REDUCE(or, unsigned, kReduceOr)
-KW_REDUCE(xor, unsigned, kReduceXor)
-#undef KW_REDUCE
+KW_WORD_OPERATIONS(KW_ROW)
+#undef KW_ROW

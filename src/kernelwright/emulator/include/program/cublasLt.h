@@ -102,7 +102,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t, int wanted,
-                                              cublasLtMatmulHeuristicResult_t *, int *found);
+                                              cublasLtMatmulHeuristicResult_t *, int *count);
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t, const void *b,
                               cublasLtMatrixLayout_t, const void *beta, const void *c,

@@ -2,8 +2,8 @@
 #pragma once
 #include_next <cuda.h>
 
-inline CUresult cuCtxCreate(CUcontext *made, unsigned flags, CUdevice device) {
-  return cuCtxCreate(made, static_cast<CUctxCreateParams *>(nullptr), flags, device);
+inline CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device) {
+  return cuCtxCreate(context, static_cast<CUctxCreateParams *>(nullptr), flags, device);
 }
 
 // NVIDIA's helper_cuda.h has this function for CUresult only where CUDA_DRIVER_API is defined.

@@ -119,9 +119,9 @@ template <typename F> void each(const std::vector<long long> &sizes, const Layou
 }
 template <typename In, typename Out>
 cufftResult execute(cufftHandle handle, cufftType type, const In *in, Out *out, int sign) {
-  const auto found = plans().find(handle);
-  if (found == plans().end()) return CUFFT_INVALID_PLAN;
-  const Plan &p = found->second;
+  const auto plan = plans().find(handle);
+  if (plan == plans().end()) return CUFFT_INVALID_PLAN;
+  const Plan &p = plan->second;
   if (p.type != type) return CUFFT_INVALID_TYPE;
   constexpr bool from_real = std::is_floating_point_v<In>, to_real = std::is_floating_point_v<Out>;
   std::vector<long long> halved = p.n;
@@ -129,9 +129,9 @@ cufftResult execute(cufftHandle handle, cufftType type, const In *in, Out *out, 
   long long all = 1;
   for (const long long n : p.n) all *= n;
   // the transform may be in place
-  std::vector<std::vector<Number>> made(p.count, std::vector<Number>(all));
+  std::vector<std::vector<Number>> results(p.count, std::vector<Number>(all));
   for (long long t = 0; t < p.count; ++t) {
-    std::vector<Number> &x = made[t];
+    std::vector<Number> &x = results[t];
     each(to_real ? halved : p.n, p.in, [&](long long i, long long place) {
       const In &from = in[t * p.in.apart + place];
       if constexpr (from_real) {
@@ -157,11 +157,11 @@ cufftResult execute(cufftHandle handle, cufftType type, const In *in, Out *out, 
     each(from_real ? halved : p.n, p.out, [&](long long i, long long place) {
       Out &to = out[t * p.out.apart + place];
       if constexpr (to_real) {
-        to = static_cast<Out>(made[t][i].real());
+        to = static_cast<Out>(results[t][i].real());
       } else {
         long long at = i;
         if (from_real) at = i / half(p) * p.n.back() + i % half(p);
-        to.x = made[t][at].real(), to.y = made[t][at].imag();
+        to.x = results[t][at].real(), to.y = results[t][at].imag();
       }
     });
   long long bytes = p.out.step;

@@ -37,12 +37,12 @@ struct curandGenerator_st {
 typedef curandGenerator_st *curandGenerator_t;
 
 #define KW_RAND inline curandStatus_t
-KW_RAND curandCreateGenerator(curandGenerator_t *made, curandRngType_t) {
-  *made = new curandGenerator_st;
+KW_RAND curandCreateGenerator(curandGenerator_t *generator, curandRngType_t) {
+  *generator = new curandGenerator_st;
   return CURAND_STATUS_SUCCESS;
 }
-KW_RAND curandCreateGeneratorHost(curandGenerator_t *made, curandRngType_t type) {
-  return curandCreateGenerator(made, type);
+KW_RAND curandCreateGeneratorHost(curandGenerator_t *generator, curandRngType_t type) {
+  return curandCreateGenerator(generator, type);
 }
 KW_RAND curandDestroyGenerator(curandGenerator_t g) {
   delete g;

@@ -5,7 +5,7 @@
 
 // Counter-based (Philox 4x32-10): a subsequence is a range of the counter.
 struct curandStatePhilox4_32_10_t {
-  unsigned key[2], counter[4], made[4], used;
+  unsigned key[2], counter[4], state[4], used;
   bool has_normal, has_double;
   float normal;
   double normal_double;
@@ -32,7 +32,7 @@ inline void philox(curandStatePhilox4_32_10_t *s) {
     for (int j = 0; j < 4; ++j) c[j] = n[j];
     k0 += 0x9e3779b9u, k1 += 0xbb67ae85u;
   }
-  for (int j = 0; j < 4; ++j) s->made[j] = c[j];
+  for (int j = 0; j < 4; ++j) s->state[j] = c[j];
   if (!++s->counter[0]) ++s->counter[1];
   s->used = 0;
 }
@@ -51,7 +51,7 @@ inline void curand_init(unsigned long long seed, unsigned long long subsequence,
 }
 inline unsigned curand(curandStatePhilox4_32_10_t *s) {
   if (s->used == 4) kw::program::philox(s);
-  return s->made[s->used++];
+  return s->state[s->used++];
 }
 inline uint4 curand4(curandStatePhilox4_32_10_t *s) {
   const unsigned a = curand(s), b = curand(s), c = curand(s);

@@ -48,10 +48,10 @@ nvrtcResult nvrtcGetLoweredName(nvrtcProgram, const char *expression, const char
 }
 inline nvrtcResult nvrtcGetTypeName(const std::type_info &type, std::string *name) {
   int status = 0;
-  char *const made = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
-  if (!made) return NVRTC_ERROR_INTERNAL_ERROR;
-  *name = made;
-  free(made);
+  char *const demangled = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
+  if (!demangled) return NVRTC_ERROR_INTERNAL_ERROR;
+  *name = demangled;
+  free(demangled);
   return NVRTC_SUCCESS;
 }
 template <typename T> struct KwNamedType {};

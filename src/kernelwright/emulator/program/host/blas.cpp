@@ -200,10 +200,10 @@ struct Halves : Cut {
 
 // Columns of op(A), or rows of op(B): `most` in a group, with zeros behind the last one.
 template <typename T, typename F> std::vector<T> groups(int n, int k, int most, F at) {
-  std::vector<T> made(size_t((n + most - 1) / most) * most * k);
+  std::vector<T> padded(size_t((n + most - 1) / most) * most * k);
   for (int p = 0; p < k; ++p)
-    for (int i = 0; i < n; ++i) made[(size_t(i / most) * k + p) * most + i % most] = at(i, p);
-  return made;
+    for (int i = 0; i < n; ++i) padded[(size_t(i / most) * k + p) * most + i % most] = at(i, p);
+  return padded;
 }
 
 template <typename Its>

@@ -114,13 +114,13 @@ cublasStatus_t multiply(const Desc &d, const void *alpha, const void *a, const L
   if (static_cast<unsigned long>(k) != (d.b == CUBLAS_OP_N ? lb.rows : lb.columns))
     return CUBLAS_STATUS_INVALID_VALUE;
   const cudaDataType sums = d.scale == CUDA_R_64F || d.scale == CUDA_R_32I ? d.scale : CUDA_R_32F;
-  std::vector<char> made(size_t(m) * n * bytes_of(sums));
+  std::vector<char> converted(size_t(m) * n * bytes_of(sums));
   const double zero[1] = {};
   const auto status =
       gemm(reinterpret_cast<cublasHandle_t>(const_cast<double *>(zero)), flipped(d.a, la),
            flipped(d.b, lb), m, n, k, alpha, {advanced(a, la, batch), la.type, la.ld, 0},
-           {advanced(b, lb, batch), lb.type, lb.ld, 0}, zero, {made.data(), sums, m, 0}, 1, d.scale,
-           false);
+           {advanced(b, lb, batch), lb.type, lb.ld, 0}, zero, {converted.data(), sums, m, 0}, 1,
+           d.scale, false);
   if (status) return status;
   const double old = element(beta, d.scale, 0) * scaled(d.c_scale);
   const double by = scaled(d.a_scale) * scaled(d.b_scale);
@@ -129,7 +129,7 @@ cublasStatus_t multiply(const Desc &d, const void *alpha, const void *a, const L
   const Epilogue epilogue = {d, ld, batch};
   for (int j = 0; j < n; ++j)
     for (int i = 0; i < m; ++i) {
-      double x = by * element(made.data(), sums, i + size_t(j) * m);
+      double x = by * element(converted.data(), sums, i + size_t(j) * m);
       if (old != 0) x += old * element(before, lc.type, lc.at(i, j));
       put(to, ld.type, ld.at(i, j), epilogue(x, i, j) * scaled(d.d_scale));
     }
@@ -254,13 +254,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                               cublasLtMatmulPreference_t, int wanted,
                                               cublasLtMatmulHeuristicResult_t *results,
-                                              int *found) {
-  *found = 0;
+                                              int *count) {
+  *count = 0;
   if (wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
   if (!supported(d->epilogue)) return CUBLAS_STATUS_NOT_SUPPORTED;
   results[0] = {};
   results[0].wavesCount = 1;
-  *found = 1;
+  *count = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const void *alpha,

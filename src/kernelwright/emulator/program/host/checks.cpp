@@ -81,13 +81,13 @@ bool before(const Job &job, const emulator::Launch &launch) {
 // way.
 void after() {
   std::size_t count = 0;
-  const char *found = checks.findings(&count);
+  const char *raw = checks.findings(&count);
   if (count == told) return;
   told = count;
   const char *folder = getenv("KERNELWRIGHT_RUN");
   if (!folder) return;
   std::ofstream(std::string(folder) + "/findings", std::ios::binary)
-      .write(found, static_cast<std::streamsize>(count * finding_bytes));
+      .write(raw, static_cast<std::streamsize>(count * finding_bytes));
   std::ofstream text(std::string(folder) + "/calls");
   for (const Call &c : calls) {
     const auto &l = c.launch;

@@ -35,13 +35,13 @@ constexpr Model kModels[] = {
 };
 
 const Model &model() {
-  static const Model &found = [&]() -> const Model & {
+  static const Model &chosen = [&]() -> const Model & {
     const std::string key = setting("gpu", "h200");
     for (const Model &m : kModels)
       if (key == m.key) return m;
     return kModels[0];
   }();
-  return found;
+  return chosen;
 }
 
 }  // namespace
@@ -263,8 +263,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int device)
       {cudaDevAttrSingleToDoublePrecisionPerfRatio, 2},
   };
   if (which < 1 || which >= cudaDevAttrMax) return give(cudaErrorInvalidValue);
-  const auto found = known.find(which);  // this GPU does not have the others
-  *value = found == known.end() ? 0 : static_cast<int>(found->second);
+  const auto attribute = known.find(which);  // this GPU does not have the others
+  *value = attribute == known.end() ? 0 : static_cast<int>(attribute->second);
   return give(cudaSuccess);
 }
 cudaError_t cudaDeviceGetP2PAttribute(int *, cudaDeviceP2PAttr, int, int) {
@@ -346,9 +346,9 @@ constexpr Error kErrors[] = {
 #undef KW_ERROR
 constexpr Error kUnknown = {cudaErrorUnknown, "unrecognized error code", "unrecognized error code"};
 const Error &known(cudaError_t e) {
-  const auto found = std::find_if(std::begin(kErrors), std::end(kErrors),
+  const auto entry = std::find_if(std::begin(kErrors), std::end(kErrors),
                                   [&](const Error &each) { return each.its == e; });
-  return found == std::end(kErrors) ? kUnknown : *found;
+  return entry == std::end(kErrors) ? kUnknown : *entry;
 }
 }  // namespace
 extern "C" {

@@ -20,9 +20,9 @@ void set(CUcontext c) {
   if (!stack.empty()) stack.pop_back();
   if (c) stack.push_back(c);
 }
-CUresult take(CUcontext *made) {
-  *made = context();
-  stack.push_back(*made);
+CUresult take(CUcontext *current) {
+  *current = context();
+  stack.push_back(*current);
   return CUDA_SUCCESS;
 }
 cudaStream_t of(CUstream s) { return reinterpret_cast<cudaStream_t>(s); }
@@ -76,11 +76,11 @@ CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device) {
   return of(e);
 }
 
-CUresult cuCtxCreate(CUcontext *made, CUctxCreateParams *, unsigned, CUdevice) {
-  return take(made);
+CUresult cuCtxCreate(CUcontext *context, CUctxCreateParams *, unsigned, CUdevice) {
+  return take(context);
 }
-CUresult cuDevicePrimaryCtxRetain(CUcontext *made, CUdevice) {
-  *made = context();
+CUresult cuDevicePrimaryCtxRetain(CUcontext *current, CUdevice) {
+  *current = context();
   return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }

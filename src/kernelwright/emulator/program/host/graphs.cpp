@@ -31,7 +31,7 @@ Nodes in_order(cudaGraph_t graph) {
   return done;
 }
 
-cudaError_t steps_of(cudaGraph_t graph, std::vector<CUgraphExec_st::Step> *made) {
+cudaError_t steps_of(cudaGraph_t graph, std::vector<CUgraphExec_st::Step> *node) {
   const Nodes nodes = in_order(graph);
   if (nodes.size() != graph->nodes.size()) return cudaErrorInvalidValue;
   for (cudaGraphNode_t n : nodes) {
@@ -40,7 +40,7 @@ cudaError_t steps_of(cudaGraph_t graph, std::vector<CUgraphExec_st::Step> *made)
       after.push_back(
           static_cast<size_t>(std::find(nodes.begin(), nodes.end(), a) - nodes.begin()));
     std::sort(after.begin(), after.end());
-    made->push_back({n, n->type, after, n->act, true});
+    node->push_back({n, n->type, after, n->act, true});
   }
   return cudaSuccess;
 }
@@ -52,16 +52,16 @@ cudaError_t run_steps(const std::vector<CUgraphExec_st::Step> &steps) {
 }
 
 cudaGraph_t clone(cudaGraph_t graph) {
-  auto *made = new CUgraph_st{++graphs, {}, {}};
+  auto *duplicate = new CUgraph_st{++graphs, {}, {}};
   std::map<cudaGraphNode_t, cudaGraphNode_t> copies;
   for (cudaGraphNode_t n : graph->nodes) {
     auto *copy = new CUgraphNode_st(*n);
-    copy->graph = made, copy->copied = n;
-    made->nodes.push_back(copies[n] = copy);
+    copy->graph = duplicate, copy->copied = n;
+    duplicate->nodes.push_back(copies[n] = copy);
   }
-  for (cudaGraphNode_t n : made->nodes)
+  for (cudaGraphNode_t n : duplicate->nodes)
     for (cudaGraphNode_t &a : n->after) a = copies[a];
-  return made;
+  return duplicate;
 }
 
 cudaError_t list(const Nodes &all, cudaGraphNode_t *nodes, size_t *count) {
@@ -149,21 +149,21 @@ cudaError_t set_kernel(CUgraphNode_st &node, const cudaKernelNodeParams &p) {
   return cudaSuccess;
 }
 
-cudaError_t add(cudaGraphNode_t *made, cudaGraph_t graph, const cudaGraphNode_t *after,
+cudaError_t add(cudaGraphNode_t *added, cudaGraph_t graph, const cudaGraphNode_t *after,
                 size_t count, const std::function<cudaError_t(CUgraphNode_st &)> &set) {
-  if (!made || !graph) return give(cudaErrorInvalidValue);
+  if (!added || !graph) return give(cudaErrorInvalidValue);
   auto node = std::make_unique<CUgraphNode_st>();
   if (const cudaError_t e = set(*node)) return give(e);
   node->graph = graph;
   node->after.assign(after, after + count);
-  graph->nodes.push_back(*made = node.release());
+  graph->nodes.push_back(*added = node.release());
   return give(cudaSuccess);
 }
-#define ADD(...)                                                 \
-  API;                                                           \
-  return add(made, graph, after, count, [&](CUgraphNode_st &n) { \
-    __VA_ARGS__;                                                 \
-    return cudaSuccess;                                          \
+#define ADD(...)                                                  \
+  API;                                                            \
+  return add(added, graph, after, count, [&](CUgraphNode_st &n) { \
+    __VA_ARGS__;                                                  \
+    return cudaSuccess;                                           \
   })
 
 // Changes the step of an executable graph, not the node.
@@ -303,9 +303,9 @@ cudaError_t cudaGraphDestroy(cudaGraph_t) {
   API;
   return give(cudaSuccess);  // executable graphs name its nodes
 }
-cudaError_t cudaGraphClone(cudaGraph_t *made, cudaGraph_t graph) {
+cudaError_t cudaGraphClone(cudaGraph_t *copied, cudaGraph_t graph) {
   API;
-  *made = clone(graph);
+  *copied = clone(graph);
   return give(cudaSuccess);
 }
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count) {
@@ -350,11 +350,11 @@ cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, cudaGraphNodeType *type) 
   *type = node->type;
   return give(cudaSuccess);
 }
-cudaError_t cudaGraphNodeFindInClone(cudaGraphNode_t *found, cudaGraphNode_t node,
+cudaError_t cudaGraphNodeFindInClone(cudaGraphNode_t *copy, cudaGraphNode_t node,
                                      cudaGraph_t graph) {
   API;
   for (cudaGraphNode_t n : graph->nodes)
-    if (n->copied == node) return *found = n, give(cudaSuccess);
+    if (n->copied == node) return *copy = n, give(cudaSuccess);
   return give(cudaErrorInvalidValue);
 }
 cudaError_t cudaGraphAddDependencies(cudaGraph_t, const cudaGraphNode_t *from,
@@ -400,22 +400,22 @@ cudaError_t cudaGraphDebugDotPrint(cudaGraph_t graph, const char *path, unsigned
 
 // ---- executable graphs
 
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t *made, cudaGraph_t graph,
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *result, cudaGraph_t graph,
                                  unsigned long long flags) {
   API;
   auto exec = std::make_unique<CUgraphExec_st>();
   exec->flags = flags;
   if (const cudaError_t e = steps_of(graph, &exec->steps)) return give(e);
-  *made = exec.release();
+  *result = exec.release();
   return give(cudaSuccess);
 }
-cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *made, cudaGraph_t graph,
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph,
                                           unsigned long long flags) {
-  return cudaGraphInstantiate(made, graph, flags);
+  return cudaGraphInstantiate(exec, graph, flags);
 }
-cudaError_t cudaGraphInstantiateWithParams(cudaGraphExec_t *made, cudaGraph_t graph,
+cudaError_t cudaGraphInstantiateWithParams(cudaGraphExec_t *exec, cudaGraph_t graph,
                                            cudaGraphInstantiateParams *p) {
-  const cudaError_t e = cudaGraphInstantiate(made, graph, p->flags);
+  const cudaError_t e = cudaGraphInstantiate(exec, graph, p->flags);
   p->result_out = e ? cudaGraphInstantiateError : cudaGraphInstantiateSuccess;
   p->errNode_out = nullptr;
   return e;
@@ -468,7 +468,7 @@ cudaError_t cudaGraphNodeGetEnabled(cudaGraphExec_t exec, cudaGraphNode_t node, 
 
 // ---- nodes: added, read, changed in the graph, changed in an executable graph
 
-cudaError_t cudaGraphAddKernelNode(cudaGraphNode_t *made, cudaGraph_t graph,
+cudaError_t cudaGraphAddKernelNode(cudaGraphNode_t *added, cudaGraph_t graph,
                                    const cudaGraphNode_t *after, size_t count,
                                    const cudaKernelNodeParams *p) {
   ADD(return set_kernel(n, *p));
@@ -493,23 +493,23 @@ cudaError_t cudaGraphKernelNodeSetAttribute(cudaGraphNode_t, cudaLaunchAttribute
   return give(cudaSuccess);
 }
 
-cudaError_t cudaGraphAddMemcpyNode(cudaGraphNode_t *made, cudaGraph_t graph,
+cudaError_t cudaGraphAddMemcpyNode(cudaGraphNode_t *added, cudaGraph_t graph,
                                    const cudaGraphNode_t *after, size_t count,
                                    const cudaMemcpy3DParms *p) {
   ADD(set_copy(n, *p));
 }
-cudaError_t cudaGraphAddMemcpyNode1D(cudaGraphNode_t *made, cudaGraph_t graph,
+cudaError_t cudaGraphAddMemcpyNode1D(cudaGraphNode_t *added, cudaGraph_t graph,
                                      const cudaGraphNode_t *after, size_t count, void *to,
                                      const void *from, size_t bytes, cudaMemcpyKind kind) {
   ADD(set_copy(n, to, from, bytes, kind));
 }
-cudaError_t cudaGraphAddMemcpyNodeToSymbol(cudaGraphNode_t *made, cudaGraph_t graph,
+cudaError_t cudaGraphAddMemcpyNodeToSymbol(cudaGraphNode_t *added, cudaGraph_t graph,
                                            const cudaGraphNode_t *after, size_t count,
                                            const void *symbol, const void *from, size_t bytes,
                                            size_t offset, cudaMemcpyKind kind) {
   ADD(set_copy(n, static_cast<char *>(const_cast<void *>(symbol)) + offset, from, bytes, kind));
 }
-cudaError_t cudaGraphAddMemcpyNodeFromSymbol(cudaGraphNode_t *made, cudaGraph_t graph,
+cudaError_t cudaGraphAddMemcpyNodeFromSymbol(cudaGraphNode_t *added, cudaGraph_t graph,
                                              const cudaGraphNode_t *after, size_t count, void *to,
                                              const void *symbol, size_t bytes, size_t offset,
                                              cudaMemcpyKind kind) {
@@ -544,7 +544,7 @@ cudaError_t cudaGraphExecMemcpyNodeSetParams1D(cudaGraphExec_t exec, cudaGraphNo
                 [&](CUgraphNode_st &n) { return set_copy(n, to, from, bytes, kind), cudaSuccess; });
 }
 
-cudaError_t cudaGraphAddMemsetNode(cudaGraphNode_t *made, cudaGraph_t graph,
+cudaError_t cudaGraphAddMemsetNode(cudaGraphNode_t *added, cudaGraph_t graph,
                                    const cudaGraphNode_t *after, size_t count,
                                    const cudaMemsetParams *p) {
   ADD(set_fill(n, *p));
@@ -565,7 +565,7 @@ cudaError_t cudaGraphExecMemsetNodeSetParams(cudaGraphExec_t exec, cudaGraphNode
   return change(exec, node, [&](CUgraphNode_st &n) { return set_fill(n, *p), cudaSuccess; });
 }
 
-cudaError_t cudaGraphAddHostNode(cudaGraphNode_t *made, cudaGraph_t graph,
+cudaError_t cudaGraphAddHostNode(cudaGraphNode_t *added, cudaGraph_t graph,
                                  const cudaGraphNode_t *after, size_t count,
                                  const cudaHostNodeParams *p) {
   ADD(set_host(n, *p));
@@ -586,11 +586,11 @@ cudaError_t cudaGraphExecHostNodeSetParams(cudaGraphExec_t exec, cudaGraphNode_t
   return change(exec, node, [&](CUgraphNode_st &n) { return set_host(n, *p), cudaSuccess; });
 }
 
-cudaError_t cudaGraphAddEmptyNode(cudaGraphNode_t *made, cudaGraph_t graph,
+cudaError_t cudaGraphAddEmptyNode(cudaGraphNode_t *added, cudaGraph_t graph,
                                   const cudaGraphNode_t *after, size_t count) {
   ADD(set_empty(n, cudaGraphNodeTypeEmpty));
 }
-cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t *made, cudaGraph_t graph,
+cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t *added, cudaGraph_t graph,
                                        const cudaGraphNode_t *after, size_t count,
                                        cudaGraph_t inner) {
   ADD(return set_inner(n, inner));
@@ -605,30 +605,31 @@ cudaError_t cudaGraphExecChildGraphNodeSetParams(cudaGraphExec_t exec, cudaGraph
   API;
   return change(exec, node, [&](CUgraphNode_st &n) { return set_inner(n, inner); });
 }
-cudaError_t cudaGraphAddEventRecordNode(cudaGraphNode_t *made, cudaGraph_t graph,
+cudaError_t cudaGraphAddEventRecordNode(cudaGraphNode_t *added, cudaGraph_t graph,
                                         const cudaGraphNode_t *after, size_t count,
                                         cudaEvent_t event) {
   ADD(set_event(n, event, cudaGraphNodeTypeEventRecord));
 }
-cudaError_t cudaGraphAddEventWaitNode(cudaGraphNode_t *made, cudaGraph_t graph,
+cudaError_t cudaGraphAddEventWaitNode(cudaGraphNode_t *added, cudaGraph_t graph,
                                       const cudaGraphNode_t *after, size_t count,
                                       cudaEvent_t event) {
   ADD(set_event(n, event, cudaGraphNodeTypeWaitEvent));
 }
-cudaError_t cudaGraphAddMemAllocNode(cudaGraphNode_t *made, cudaGraph_t graph,
+cudaError_t cudaGraphAddMemAllocNode(cudaGraphNode_t *added, cudaGraph_t graph,
                                      const cudaGraphNode_t *after, size_t count,
                                      cudaMemAllocNodeParams *p) {
   const void *where = HERE;
   ADD(p->dptr = n.memory = allocate(p->bytesize, Kind::kDevice, where);
       set_empty(n, cudaGraphNodeTypeMemAlloc));
 }
-cudaError_t cudaGraphAddMemFreeNode(cudaGraphNode_t *made, cudaGraph_t graph,
+cudaError_t cudaGraphAddMemFreeNode(cudaGraphNode_t *added, cudaGraph_t graph,
                                     const cudaGraphNode_t *after, size_t count, void *memory) {
   // the graph allocates the same memory when it is launched again
   ADD(n.memory = memory; set_empty(n, cudaGraphNodeTypeMemFree));
 }
-cudaError_t cudaGraphAddNode(cudaGraphNode_t *made, cudaGraph_t graph, const cudaGraphNode_t *after,
-                             const cudaGraphEdgeData *, size_t count, cudaGraphNodeParams *p) {
+cudaError_t cudaGraphAddNode(cudaGraphNode_t *added, cudaGraph_t graph,
+                             const cudaGraphNode_t *after, const cudaGraphEdgeData *, size_t count,
+                             cudaGraphNodeParams *p) {
   ADD(return set_any(n, *p));
 }
 cudaError_t cudaGraphNodeSetParams(cudaGraphNode_t node, cudaGraphNodeParams *p) {

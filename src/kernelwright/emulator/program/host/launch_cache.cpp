@@ -58,19 +58,19 @@ std::map<std::string, Kernel> &kernels() {
 
 // The program's own segments: `data` those with its variables.
 std::vector<Region> segments(bool data) {
-  std::vector<Region> found;
+  std::vector<Region> regions;
   const auto each = [&](dl_phdr_info *info) {
     for (int i = 0; i < info->dlpi_phnum; ++i) {
       const auto &p = info->dlpi_phdr[i];
       if (p.p_type == PT_LOAD && (!data || p.p_flags & PF_W))
-        found.push_back({reinterpret_cast<char *>(info->dlpi_addr + p.p_vaddr), p.p_memsz});
+        regions.push_back({reinterpret_cast<char *>(info->dlpi_addr + p.p_vaddr), p.p_memsz});
     }
     return 1;  // the first one is the program
   };
   dl_iterate_phdr(
       [](dl_phdr_info *info, size_t, void *f) { return (*static_cast<decltype(each) *>(f))(info); },
       const_cast<void *>(static_cast<const void *>(&each)));
-  return found;
+  return regions;
 }
 
 // Whether the arguments hold a pointer to memory that is neither the device's nor the program's.
@@ -110,9 +110,9 @@ u64 hash(const char *p, size_t bytes) {
 }
 
 std::vector<Region> reachable() {
-  std::vector<Region> found = segments(true);
-  for (const Allocation &a : allocations()) found.push_back({a.at, a.bytes});
-  return found;
+  std::vector<Region> regions = segments(true);
+  for (const Allocation &a : allocations()) regions.push_back({a.at, a.bytes});
+  return regions;
 }
 size_t size_of(const std::vector<Region> &regions) {
   size_t sum = 0;
@@ -142,7 +142,7 @@ State state_of(const std::vector<Region> &regions) {
 }
 
 // What differs, if it is little enough to be stored.
-bool changes(const State &before, const State &after, std::vector<Change> *made) {
+bool changes(const State &before, const State &after, std::vector<Change> *key) {
   size_t bytes = 0;
   for (size_t i = 0; i < after.blocks.size(); ++i)
     if (before.hashes[i] != after.hashes[i]) bytes += after.blocks[i].bytes;
@@ -150,18 +150,16 @@ bool changes(const State &before, const State &after, std::vector<Change> *made)
   stored += bytes;
   for (size_t i = 0; i < after.blocks.size(); ++i)
     if (const Region &b = after.blocks[i]; before.hashes[i] != after.hashes[i])
-      made->push_back({b.at, {b.at, b.at + b.bytes}});
+      key->push_back({b.at, {b.at, b.at + b.bytes}});
   return true;
 }
 
 std::string signature(const Job &job) {
-  std::string made;
-  const auto add = [&](const auto &x) {
-    made.append(reinterpret_cast<const char *>(&x), sizeof x);
-  };
+  std::string key;
+  const auto add = [&](const auto &x) { key.append(reinterpret_cast<const char *>(&x), sizeof x); };
   const Config &c = job.config;
   add(job.entry), add(c.grid), add(c.block), add(c.shared), add(c.cluster), add(c.cooperative);
-  return made.append(static_cast<const char *>(job.closure.get()), job.bytes);
+  return key.append(static_cast<const char *>(job.closure.get()), job.bytes);
 }
 
 // Executes, and stores what is written.
@@ -170,8 +168,8 @@ void compared(const std::vector<Region> &regions, const State &before, Kernel &i
   ++its.tries;
   if (!execute()) return;
   const State after = state_of(regions);
-  std::vector<Change> made;
-  if (changes(before, after, &made)) its.changes[before.whole] = std::move(made);
+  std::vector<Change> list;
+  if (changes(before, after, &list)) its.changes[before.whole] = std::move(list);
 }
 
 void once_or_again(const Job &job, const std::function<bool()> &execute) {
@@ -195,9 +193,9 @@ void once_or_again(const Job &job, const std::function<bool()> &execute) {
   }
   const double start = seconds();
   const State before = state_of(regions);
-  const auto found = its.changes.find(before.whole);
-  if (found == its.changes.end()) return compared(regions, before, its, timed);
-  for (const Change &c : found->second) std::memcpy(c.at, c.bytes.data(), c.bytes.size());
+  const auto entry = its.changes.find(before.whole);
+  if (entry == its.changes.end()) return compared(regions, before, its, timed);
+  for (const Change &c : entry->second) std::memcpy(c.at, c.bytes.data(), c.bytes.size());
   if (!its.repeats) note("repeated", job.name);
   its.repeats = true;
   not_spent += its.seconds - (seconds() - start);

@@ -289,16 +289,16 @@ void submit(Job job) {
 }
 
 Config config_of(const cudaLaunchConfig_t &c) {
-  Config made(c.gridDim, c.blockDim, c.dynamicSmemBytes, c.stream);
+  Config config(c.gridDim, c.blockDim, c.dynamicSmemBytes, c.stream);
   for (unsigned i = 0; i < c.numAttrs; ++i) {
     if (c.attrs[i].id == cudaLaunchAttributeClusterDimension) {
       const auto &its = c.attrs[i].val.clusterDim;
-      made.cluster = its.x, made.rows = its.y * its.z;
+      config.cluster = its.x, config.rows = its.y * its.z;
     }
     if (c.attrs[i].id == cudaLaunchAttributeCooperative)
-      made.cooperative = c.attrs[i].val.cooperative != 0;
+      config.cooperative = c.attrs[i].val.cooperative != 0;
   }
-  return made;
+  return config;
 }
 
 namespace {
@@ -307,11 +307,11 @@ std::map<const void *, Bind> &binds() {
   return all;
 }
 }  // namespace
-cudaError_t bound(const void *kernel, void **arguments, const Config &config, Job *made) {
-  const auto found = binds().find(kernel);
-  if (found == binds().end()) return cudaErrorInvalidDeviceFunction;
-  *made = found->second(kernel, arguments);
-  made->config = config;
+cudaError_t bound(const void *kernel, void **arguments, const Config &config, Job *job) {
+  const auto entry = binds().find(kernel);
+  if (entry == binds().end()) return cudaErrorInvalidDeviceFunction;
+  *job = entry->second(kernel, arguments);
+  job->config = config;
   return cudaSuccess;
 }
 const void *know(const void *kernel, Bind bind) {

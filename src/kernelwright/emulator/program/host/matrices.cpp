@@ -54,12 +54,13 @@ struct Factors {
 
 // Halves and bfloats as floats.
 const float *table(Type t) {
-  const auto made = [](Type type) {
+  const auto product = [](Type type) {
     std::vector<float> all(1 << 16);
     for (u64 i = 0; i < all.size(); ++i) all[i] = static_cast<float>(number(type, i));
     return all;
   };
-  static const std::vector<float> halves = made({'f', 16, false}), bfloats = made({'h', 16, false});
+  static const std::vector<float> halves = product({'f', 16, false}),
+                                  bfloats = product({'h', 16, false});
   return (t.kind == 'h' ? bfloats : halves).data();
 }
 
@@ -117,8 +118,8 @@ template <int N> u64 dot(const Factors &x, const Factors &y, int at, double c, T
   const double scale = power(-grid);
   std::int64_t sum = static_cast<int>(c * scale);
   for (int i = 0; i < N; ++i) sum += static_cast<int>(a[i] * b[i] * scale);
-  const float made = truncated(static_cast<double>(sum) * power(grid));
-  return d.kind == 'f' && d.bits == 32 ? to_bits(made) : bits_of_number(d, made);
+  const float rounded = truncated(static_cast<double>(sum) * power(grid));
+  return d.kind == 'f' && d.bits == 32 ? to_bits(rounded) : bits_of_number(d, rounded);
 }
 
 u64 dot(const Factors &x, const Factors &y, int at, int n, double c, Type d) {

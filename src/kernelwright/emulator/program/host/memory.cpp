@@ -38,10 +38,10 @@ size_t rounded(size_t n, size_t to) { return (n + to - 1) / to * to; }
 void *allocate(size_t bytes, Kind kind, const void *where) {
   const size_t inside = rounded(std::max<size_t>(bytes, 1), kAligned);
   const size_t pages = rounded(inside, kPage), mapped = pages + 2 * kPage + kBehind;
-  void *made = mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (made == MAP_FAILED) return nullptr;
-  char *const base = static_cast<char *>(made);
+  void *memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  char *const base = static_cast<char *>(memory);
   mprotect(base, kPage, PROT_NONE);
   mprotect(base + kPage + pages, kBehind + kPage, PROT_NONE);
   // its end meets the page behind it
@@ -60,10 +60,10 @@ void *allocate(size_t bytes, Kind kind, const void *where) {
 
 bool release(void *p, const void *where) {
   std::lock_guard<std::mutex> hold(lock);
-  const auto found = all.find(reinterpret_cast<std::uintptr_t>(p));
-  if (found == all.end()) return false;
-  const Allocation a = found->second;
-  all.erase(found);
+  const auto allocation = all.find(reinterpret_cast<std::uintptr_t>(p));
+  if (allocation == all.end()) return false;
+  const Allocation a = allocation->second;
+  all.erase(allocation);
   used -= a.bytes;
   // never reused, so that a later access is detected
   mprotect(a.mapped, a.mapped_bytes, PROT_NONE);
@@ -88,9 +88,9 @@ const Allocation *holding(const void *p) {
 
 std::vector<Allocation> allocations() {
   std::lock_guard<std::mutex> hold(lock);
-  std::vector<Allocation> found;
-  for (const auto &[at, a] : all) found.push_back(a);
-  return found;
+  std::vector<Allocation> list;
+  for (const auto &[at, a] : all) list.push_back(a);
+  return list;
 }
 
 namespace {
@@ -149,10 +149,10 @@ void tell_writes(void (*function)(const void *, size_t)) { told = function; }
 
 namespace {
 
-cudaError_t out_of_memory_or(void *made, void **p) {
+cudaError_t out_of_memory_or(void *memory, void **p) {
   host_waits_for_all();
-  if (!made) return give(cudaErrorMemoryAllocation);
-  *p = made;
+  if (!memory) return give(cudaErrorMemoryAllocation);
+  *p = memory;
   return give(cudaSuccess);
 }
 
@@ -320,9 +320,9 @@ cudaError_t cudaMallocPitch(void **p, size_t *pitch, size_t width, size_t height
 cudaError_t cudaMalloc3D(cudaPitchedPtr *p, cudaExtent extent) {
   API;
   const size_t pitch = rounded(extent.width, 512);
-  void *made = allocate(pitch * extent.height * extent.depth, Kind::kDevice, HERE);
-  *p = {made, pitch, extent.width, extent.height};
-  return give(made ? cudaSuccess : cudaErrorMemoryAllocation);
+  void *memory = allocate(pitch * extent.height * extent.depth, Kind::kDevice, HERE);
+  *p = {memory, pitch, extent.width, extent.height};
+  return give(memory ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFree(void *p) {
   API;

@@ -89,7 +89,7 @@ CUresult refused(const char *function, const std::string &why) {
   return CUDA_ERROR_NO_BINARY_FOR_GPU;
 }
 
-CUresult load(CUmodule *made, const std::string &path, const char *function) {
+CUresult load(CUmodule *handle, const std::string &path, const char *function) {
   auto m = std::make_unique<Module>();
   m->library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!m->library) return refused(function, dlerror());
@@ -110,7 +110,7 @@ CUresult load(CUmodule *made, const std::string &path, const char *function) {
         return 1;
       },
       const_cast<char *>(path.c_str()));
-  *made = reinterpret_cast<CUmodule>(m.release());
+  *handle = reinterpret_cast<CUmodule>(m.release());
   return CUDA_SUCCESS;
 }
 
@@ -206,7 +206,7 @@ CUresult cuModuleUnload(CUmodule module) {
   delete reinterpret_cast<Module *>(module);
   return CUDA_SUCCESS;
 }
-CUresult cuModuleGetFunction(CUfunction *made, CUmodule module, const char *name) {
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
   Module &m = *reinterpret_cast<Module *>(module);
   auto &known = m.functions[name];
   for (const Entry *e = m.entries; e->name && !known; ++e) {
@@ -215,25 +215,25 @@ CUresult cuModuleGetFunction(CUfunction *made, CUmodule module, const char *name
     if (!e->bytes && (same || symbol_of(*e) == name))
       known = std::make_unique<Function>(Function{name, e->at, &m});
   }
-  *made = reinterpret_cast<CUfunction>(known.get());
+  *function = reinterpret_cast<CUfunction>(known.get());
   return known ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 CUresult cuModuleGetGlobal(CUdeviceptr *at, size_t *bytes, CUmodule module, const char *name) {
   Module &m = *reinterpret_cast<Module *>(module);
-  const void *found = dlsym(m.library, name);
+  const void *address = dlsym(m.library, name);
   size_t size = 0;
-  for (const Entry *e = m.entries; e->name && !found; ++e)
+  for (const Entry *e = m.entries; e->name && !address; ++e)
     if (e->bytes && (e->name + 1 == std::string(name) || symbol_of(*e) == name))
-      found = e->at, size = e->bytes;
-  if (!found) return CUDA_ERROR_NOT_FOUND;
+      address = e->at, size = e->bytes;
+  if (!address) return CUDA_ERROR_NOT_FOUND;
   Dl_info its;
   const ElfW(Sym) *symbol = nullptr;
   if (!size &&
-      dladdr1(found, &its, reinterpret_cast<void **>(const_cast<ElfW(Sym) **>(&symbol)),
+      dladdr1(address, &its, reinterpret_cast<void **>(const_cast<ElfW(Sym) **>(&symbol)),
               RTLD_DL_SYMENT) &&
       symbol)
     size = symbol->st_size;
-  if (at) *at = reinterpret_cast<CUdeviceptr>(found);
+  if (at) *at = reinterpret_cast<CUdeviceptr>(address);
   if (bytes) *bytes = size;
   return CUDA_SUCCESS;
 }
@@ -319,9 +319,9 @@ CUresult cuOccupancyMaxPotentialBlockSize(int *blocks, int *threads, CUfunction 
 
 // ---- links: of one image
 
-CUresult cuLinkCreate(unsigned count, CUjit_option *options, void **values, CUlinkState *made) {
+CUresult cuLinkCreate(unsigned count, CUjit_option *options, void **values, CUlinkState *library) {
   clear_logs(count, options, values);
-  *made = reinterpret_cast<CUlinkState>(new std::vector<std::string>);
+  *library = reinterpret_cast<CUlinkState>(new std::vector<std::string>);
   return CUDA_SUCCESS;
 }
 CUresult cuLinkAddData(CUlinkState state, CUjitInputType, void *data, size_t, const char *,
@@ -394,15 +394,15 @@ nvrtcResult nvrtcGetSupportedArchs(int *all) {
   *all = 10 * major + minor;
   return NVRTC_SUCCESS;
 }
-nvrtcResult nvrtcCreateProgram(nvrtcProgram *made, const char *source, const char *name, int count,
-                               const char *const *headers, const char *const *names) {
-  if (!made || !source || count < 0 || (count && (!headers || !names)))
+nvrtcResult nvrtcCreateProgram(nvrtcProgram *program, const char *source, const char *name,
+                               int count, const char *const *headers, const char *const *names) {
+  if (!program || !source || count < 0 || (count && (!headers || !names)))
     return NVRTC_ERROR_INVALID_INPUT;
   auto p = std::make_unique<_nvrtcProgram>();
   p->source = source;
   p->name = name && *name ? name : "default_program";
   for (int i = 0; i < count; ++i) p->headers[names[i]] = headers[i];
-  *made = p.release();
+  *program = p.release();
   return NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcDestroyProgram(nvrtcProgram *p) {
@@ -422,9 +422,9 @@ nvrtcResult nvrtcAddNameExpression(nvrtcProgram p, const char *expression) {
 nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int count, const char *const *options) {
   if (!p) return NVRTC_ERROR_INVALID_PROGRAM;
   const auto lines = [](const std::vector<std::string> &all) {
-    std::string made;
-    for (const std::string &each : all) made += each + "\n";
-    return made;
+    std::string contents;
+    for (const std::string &each : all) contents += each + "\n";
+    return contents;
   };
   std::map<std::string, std::string> request;
   for (const auto &[name, text] : p->headers) request["code/" + name] = text;
@@ -519,15 +519,15 @@ FILE *opened(const char *symbol, const char *path, const char *mode) {
   if (!of_machine_code(path)) return nullptr;
   std::string why;
   const std::string image = image_of_file(path, &why);
-  FILE *made = image.empty() ? nullptr : tmpfile();
-  if (!made) {
+  FILE *image_file = image.empty() ? nullptr : tmpfile();
+  if (!image_file) {
     if (!why.empty()) note("warning", why);
     errno = ENOENT;
     return nullptr;
   }
-  fwrite(image.c_str(), 1, image.size() + 1, made);
-  rewind(made);
-  return made;
+  fwrite(image.c_str(), 1, image.size() + 1, image_file);
+  rewind(image_file);
+  return image_file;
 }
 }  // namespace
 

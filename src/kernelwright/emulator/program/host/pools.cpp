@@ -68,8 +68,8 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr what, vo
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr what, void *value) {
   API;
   if (is_flag(what)) {
-    const auto found = pool->attributes.find(what);
-    *static_cast<int *>(value) = found == pool->attributes.end() ? 1 : int(found->second);
+    const auto attribute = pool->attributes.find(what);
+    *static_cast<int *>(value) = attribute == pool->attributes.end() ? 1 : int(attribute->second);
     return give(cudaSuccess);
   }
   unsigned long long is = pool->attributes[what];

@@ -74,9 +74,9 @@ class Parser {
     for (Instruction &i : code_.instructions)
       for (Arg &a : i.args)
         if (a.kind == Arg::kLabel) {
-          const auto found = labels_.find(a.name);
-          if (found != labels_.end())
-            a.number = found->second;
+          const auto label = labels_.find(a.name);
+          if (label != labels_.end())
+            a.number = label->second;
           else if (i.words[0] == "bra")
             wrong(i.text);
         }
@@ -116,30 +116,30 @@ class Parser {
   }
   void statement() {
     const char *start = at_;
-    Instruction made;
+    Instruction instruction;
     if (*at_ == '@') {
       ++at_;
-      made.guard.inverted = *at_ == '!';
+      instruction.guard.inverted = *at_ == '!';
       if (*at_ == '!') ++at_;
-      const bool inverted = made.guard.inverted;
-      made.guard = arg();
-      made.guard.inverted = inverted;
+      const bool inverted = instruction.guard.inverted;
+      instruction.guard = arg();
+      instruction.guard.inverted = inverted;
       skip();
     }
     if (*at_ == '%') {  // a label may contain an operand
       while (*at_ == '%') ++at_;
     }
-    made.name = name();
-    if (made.name.empty()) return stop(start);
+    instruction.name = name();
+    if (instruction.name.empty()) return stop(start);
     skip();
     if (*at_ == ':') {
       ++at_;
-      labels_[made.name] = code_.instructions.size();
+      labels_[instruction.name] = code_.instructions.size();
       return;
     }
-    if (made.name[0] == '.') return declaration(made.name);
+    if (instruction.name[0] == '.') return declaration(instruction.name);
     while (*at_ && *at_ != ';' && *at_ != '}') {
-      made.args.push_back(arg());
+      instruction.args.push_back(arg());
       skip();
       if (*at_ == ',' || *at_ == '|')
         ++at_;
@@ -149,11 +149,12 @@ class Parser {
     }
     skip();
     if (*at_ && *at_ != ';' && *at_ != '}') return stop(start);
-    made.text.assign(start, at_);
-    while (!made.text.empty() && isspace(static_cast<unsigned char>(made.text.back())))
-      made.text.pop_back();
+    instruction.text.assign(start, at_);
+    while (!instruction.text.empty() &&
+           isspace(static_cast<unsigned char>(instruction.text.back())))
+      instruction.text.pop_back();
     if (*at_ == ';') ++at_;
-    prepare(made);
+    prepare(instruction);
   }
   void stop(const char *start) {
     const char *end = start;
@@ -208,9 +209,9 @@ class Parser {
     }
   }
   unsigned slot(const std::string &its) {
-    const auto [found, fresh] = slots_.try_emplace(its, code_.slots);
+    const auto [label, fresh] = slots_.try_emplace(its, code_.slots);
     if (fresh) ++code_.slots;
-    return found->second;
+    return label->second;
   }
   Arg arg() {
     skip();
@@ -319,7 +320,7 @@ class Parser {
 
 }  // namespace
 
-bool type_of(const std::string &name, Type *found) {
+bool type_of(const std::string &name, Type *code) {
   static const std::map<std::string, Type> known = {
       {"f16", {'f', 16, false}},  {"f32", {'f', 32, false}},   {"f64", {'f', 64, false}},
       {"f16x2", {'f', 16, true}}, {"bf16", {'h', 16, false}},  {"bf16x2", {'h', 16, true}},
@@ -335,7 +336,7 @@ bool type_of(const std::string &name, Type *found) {
   };
   const auto at = known.find(name);
   if (at == known.end()) return false;
-  *found = at->second;
+  *code = at->second;
   return true;
 }
 

@@ -21,7 +21,7 @@ struct Type {
   unsigned bytes() const { return bits * (pair ? 2 : 1) / 8; }
   bool floating() const { return kind == 'f' || kind == 'h' || kind == 't'; }
 };
-bool type_of(const std::string &name, Type *found);
+bool type_of(const std::string &name, Type *known);
 
 struct Arg {
   enum Kind { kSlot, kNumber, kSpecial, kVector, kLabel, kNone } kind = kNone;

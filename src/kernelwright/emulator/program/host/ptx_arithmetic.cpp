@@ -185,9 +185,9 @@ u64 integer_op(const Instruction &i, Type t, u64 a, u64 b, u64 c) {
   if (op == "popc") return __builtin_popcountll(ua);
   if (op == "clz") return ua ? __builtin_clzll(ua) - (64 - n) : n;
   if (op == "brev") {
-    u64 made = 0;
-    for (unsigned k = 0; k < n; ++k) made |= (a >> k & 1) << (n - 1 - k);
-    return made;
+    u64 result = 0;
+    for (unsigned k = 0; k < n; ++k) result |= (a >> k & 1) << (n - 1 - k);
+    return result;
   }
   // bfind
   u64 x = s && sa < 0 ? masked(~a, n) : ua;
@@ -200,12 +200,12 @@ void plain(const Instruction &i, Frame &f) {
   const Type t = i.type();
   u64 in[3] = {};
   for (std::size_t k = 1; k < i.args.size() && k < 4; ++k) in[k - 1] = f.get(i.args[k]);
-  const u64 made = halves(t, in, [&](u64 a, u64 b, u64 c) {
+  const u64 result = halves(t, in, [&](u64 a, u64 b, u64 c) {
     return t.floating() ? float_op(i, t, a, b, c) : integer_op(i, t, a, b, c);
   });
   const unsigned bits = i.has("wide") ? t.bits * 2 : t.bits * (t.pair ? 2 : 1);
   const bool counts = i.words[0] == "popc" || i.words[0] == "clz" || i.words[0] == "bfind";
-  f.set(i.args[0], masked(made, counts ? 32 : std::min(bits, 64u)));
+  f.set(i.args[0], masked(result, counts ? 32 : std::min(bits, 64u)));
 }
 
 void mov(const Instruction &i, Frame &f) {
@@ -217,10 +217,10 @@ void mov(const Instruction &i, Frame &f) {
       f.set(to.parts[k], masked(f.get(from) >> each * k, each));
   } else if (from.kind == Arg::kVector) {
     const unsigned each = bits / from.parts.size();
-    u64 made = 0;
+    u64 result = 0;
     for (std::size_t k = 0; k < from.parts.size(); ++k)
-      made |= masked(f.get(from.parts[k]), each) << each * k;
-    f.set(to, made);
+      result |= masked(f.get(from.parts[k]), each) << each * k;
+    f.set(to, result);
   } else {
     f.set(to, masked(f.get(from), std::max(bits, 1u)));
   }
@@ -277,10 +277,10 @@ void selp(const Instruction &i, Frame &f) {
 
 void lop3(const Instruction &i, Frame &f) {
   const u32 a = f.get(i.args[1]), b = f.get(i.args[2]), c = f.get(i.args[3]), t = f.get(i.args[4]);
-  u32 made = 0;
+  u32 result = 0;
   for (int k = 0; k < 8; ++k)
-    if (t >> k & 1) made |= (k & 4 ? a : ~a) & (k & 2 ? b : ~b) & (k & 1 ? c : ~c);
-  f.set(i.args[0], made);
+    if (t >> k & 1) result |= (k & 4 ? a : ~a) & (k & 2 ? b : ~b) & (k & 1 ? c : ~c);
+  f.set(i.args[0], result);
 }
 void prmt(const Instruction &i, Frame &f) {
   const u32 a = f.get(i.args[1]), b = f.get(i.args[2]);
@@ -298,16 +298,16 @@ void bfe(const Instruction &i, Frame &f) {
   const Type t = i.type();
   const u64 a = f.get(i.args[1]);
   const u32 at = f.get(i.args[2]) & 0xff, length = f.get(i.args[3]) & 0xff;
-  u64 made = at >= t.bits ? 0 : masked(a, t.bits) >> at;
-  if (length < 64) made = masked(made, length);
+  u64 result = at >= t.bits ? 0 : masked(a, t.bits) >> at;
+  if (length < 64) result = masked(result, length);
   if (t.kind == 's' && length) {
     const u32 sign = std::min(at + length - 1, t.bits - 1);
     if (a >> sign & 1 && length < 64) {
       const u32 have = sign >= at ? sign - at + 1 : 0;
-      made |= have < 64 ? ~u64(0) << have : 0;
+      result |= have < 64 ? ~u64(0) << have : 0;
     }
   }
-  f.set(i.args[0], masked(made, t.bits));
+  f.set(i.args[0], masked(result, t.bits));
 }
 void bfi(const Instruction &i, Frame &f) {
   const Type t = i.type();
@@ -388,12 +388,12 @@ void cvt(const Instruction &i, Frame &f) {
     const bool s = to.kind == 's';
     const double low = s ? -std::ldexp(1.0, to.bits - 1) : 0, high = std::ldexp(1.0, to.bits - s);
     const u64 most = s ? (u64(1) << (to.bits - 1)) - 1 : masked(~u64(0), to.bits);
-    const u64 made = x != x      ? 0
-                     : x < low   ? (s ? u64(1) << (to.bits - 1) : 0)
-                     : x >= high ? most
-                     : s         ? static_cast<u64>(static_cast<std::int64_t>(x))
-                                 : static_cast<u64>(x);
-    return f.set(i.args[0], masked(made, to.bits));
+    const u64 result = x != x      ? 0
+                       : x < low   ? (s ? u64(1) << (to.bits - 1) : 0)
+                       : x >= high ? most
+                       : s         ? static_cast<u64>(static_cast<std::int64_t>(x))
+                                   : static_cast<u64>(x);
+    return f.set(i.args[0], masked(result, to.bits));
   }
   const std::int64_t sx = from.kind == 's' ? extended(a, from.bits) : masked(a, from.bits);
   if (to.floating()) {
@@ -431,14 +431,14 @@ Act arithmetic(Instruction &i) {
       {"selp", {selp, 4}},   {"lop3", {lop3, 5}},      {"prmt", {prmt, 4}},   {"bfe", {bfe, 4}},
       {"bfi", {bfi, 5}},     {"shf", {shf, 4}},        {"dp4a", {dp4a, 4}},   {"cvt", {cvt, 2}},
   };
-  const auto found = known.find(i.words[0]);
-  if (found == known.end() || i.types.empty() || i.args.size() < found->second.second)
+  const auto handler = known.find(i.words[0]);
+  if (handler == known.end() || i.types.empty() || i.args.size() < handler->second.second)
     return nullptr;
   if (i.has("cc") || i.words[0] == "addc") return nullptr;  // carries
-  if (found->second.first == plain && !i.type().floating() && i.type().kind >= '4' &&
+  if (handler->second.first == plain && !i.type().floating() && i.type().kind >= '4' &&
       i.type().kind <= '5')
     return nullptr;
-  return found->second.first;
+  return handler->second.first;
 }
 
 }  // namespace kw::ptx

@@ -27,14 +27,14 @@ unsigned shared(const Frame &f, const Arg &a, bool generic = false) {
 
 // ---- products
 
-bool format_of(const std::string &word, Format *found) {
+bool format_of(const std::string &word, Format *format) {
   static const std::pair<const char *, Format> known[] = {
       {"f16", emulator::kHalf},  {"bf16", emulator::kBfloat}, {"tf32", emulator::kTf32},
       {"e4m3", emulator::kE4m3}, {"e5m2", emulator::kE5m2},   {"s8", emulator::kInt8},
       {"u8", emulator::kUint8},  {"f32", emulator::kFloat},   {"s32", emulator::kInt32},
   };
   for (const auto &[name, f] : known)
-    if (word == name) return *found = f, true;
+    if (word == name) return *format = f, true;
   return false;
 }
 

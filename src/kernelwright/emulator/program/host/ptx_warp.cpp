@@ -216,12 +216,12 @@ void stmatrix(const Instruction &i, Frame &f) {
 void act_movmatrix(void *const *data) {
   auto *const *p = reinterpret_cast<Part *const *>(data);
   for (unsigned lane = 0; lane < 32; ++lane) {
-    u32 made = 0;
+    u32 packed = 0;
     for (unsigned e = 0; e < 2; ++e) {
       const unsigned r = lane % 4 * 2 + e, c = lane / 4;
-      made |= (p[r * 4 + c / 2]->a[0] >> 16 * (c % 2) & 0xffff) << 16 * e;
+      packed |= (p[r * 4 + c / 2]->a[0] >> 16 * (c % 2) & 0xffff) << 16 * e;
     }
-    p[lane]->c[0] = made;
+    p[lane]->c[0] = packed;
   }
 }
 void movmatrix(const Instruction &i, Frame &f) {
@@ -255,15 +255,15 @@ void act_mma(void *const *data) {
   multiply(tile, a, b, c, d, i.has("satfinite"));
   for (int lane = 0; lane < 32; ++lane) {
     const int g = lane / 4, t = lane % 4;
-    u32 made[4] = {};
+    u32 registers[4] = {};
     for (int e = 0; e < 4; ++e) {
       const u32 x = static_cast<u32>(tile.c[g + 8 * (e / 2)][t * 2 + e % 2]);
       if (d.bits == 16)
-        made[e / 2] |= x << 16 * (e % 2);
+        registers[e / 2] |= x << 16 * (e % 2);
       else
-        made[e] = x;
+        registers[e] = x;
     }
-    std::memcpy(p[lane]->c, made, sizeof made);
+    std::memcpy(p[lane]->c, registers, sizeof registers);
   }
 }
 void mma(const Instruction &i, Frame &f) {
@@ -284,17 +284,17 @@ void mma(const Instruction &i, Frame &f) {
 // m8n8k4 of f64: a register of A, one of B, two of C
 void act_mma_f64(void *const *data) {
   auto *const *p = reinterpret_cast<Part *const *>(data);
-  double made[32][2];
+  double product[32][2];
   for (int lane = 0; lane < 32; ++lane)
     for (int e = 0; e < 2; ++e) {
       double sum = from_bits<double>(p[lane]->wide[2 + e]);
       for (int k = 0; k < 4; ++k)
         sum = std::fma(from_bits<double>(p[lane / 4 * 4 + k]->wide[0]),
                        from_bits<double>(p[(lane % 4 * 2 + e) * 4 + k]->wide[1]), sum);
-      made[lane][e] = sum;
+      product[lane][e] = sum;
     }
   for (int lane = 0; lane < 32; ++lane)
-    for (int e = 0; e < 2; ++e) p[lane]->wide[2 + e] = to_bits(made[lane][e]);
+    for (int e = 0; e < 2; ++e) p[lane]->wide[2 + e] = to_bits(product[lane][e]);
 }
 void mma_f64(const Instruction &i, Frame &f) {
   Part p = {&i, f.where, nullptr, {}, {}, {}, {}};

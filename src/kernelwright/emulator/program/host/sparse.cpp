@@ -85,10 +85,10 @@ template <typename F> void each(const cusparseSpMatDescr &a, F act) {
       by_rows ? act(line, other(i), value(i)) : act(other(i), line, value(i));
 }
 
-cusparseStatus_t created(cusparseSpMatDescr_t *made, const cusparseSpMatDescr &its) {
+cusparseStatus_t created(cusparseSpMatDescr_t *matrix, const cusparseSpMatDescr &its) {
   if (!known(its.type)) return CUSPARSE_STATUS_NOT_SUPPORTED;
   if (its.rows < 0 || its.columns < 0 || its.count < 0) return CUSPARSE_STATUS_INVALID_VALUE;
-  *made = new cusparseSpMatDescr(its);
+  *matrix = new cusparseSpMatDescr(its);
   return CUSPARSE_STATUS_SUCCESS;
 }
 
@@ -149,26 +149,26 @@ const char *cusparseGetErrorString(cusparseStatus_t e) { return cusparseGetError
 
 // ---- matrices and vectors
 
-cusparseStatus_t cusparseCreateCsr(cusparseSpMatDescr_t *made, int64_t rows, int64_t columns,
+cusparseStatus_t cusparseCreateCsr(cusparseSpMatDescr_t *matrix, int64_t rows, int64_t columns,
                                    int64_t count, void *offsets, void *indices, void *values,
                                    cusparseIndexType_t offset_type, cusparseIndexType_t index_type,
                                    cusparseIndexBase_t base, cudaDataType type) {
-  return created(made, {CUSPARSE_FORMAT_CSR, rows, columns, count, offsets, indices, values,
-                        offset_type, index_type, base, type});
+  return created(matrix, {CUSPARSE_FORMAT_CSR, rows, columns, count, offsets, indices, values,
+                          offset_type, index_type, base, type});
 }
-cusparseStatus_t cusparseCreateCsc(cusparseSpMatDescr_t *made, int64_t rows, int64_t columns,
+cusparseStatus_t cusparseCreateCsc(cusparseSpMatDescr_t *matrix, int64_t rows, int64_t columns,
                                    int64_t count, void *offsets, void *indices, void *values,
                                    cusparseIndexType_t offset_type, cusparseIndexType_t index_type,
                                    cusparseIndexBase_t base, cudaDataType type) {
-  return created(made, {CUSPARSE_FORMAT_CSC, rows, columns, count, offsets, indices, values,
-                        offset_type, index_type, base, type});
+  return created(matrix, {CUSPARSE_FORMAT_CSC, rows, columns, count, offsets, indices, values,
+                          offset_type, index_type, base, type});
 }
-cusparseStatus_t cusparseCreateCoo(cusparseSpMatDescr_t *made, int64_t rows, int64_t columns,
+cusparseStatus_t cusparseCreateCoo(cusparseSpMatDescr_t *matrix, int64_t rows, int64_t columns,
                                    int64_t count, void *row_indices, void *indices, void *values,
                                    cusparseIndexType_t index_type, cusparseIndexBase_t base,
                                    cudaDataType type) {
-  return created(made, {CUSPARSE_FORMAT_COO, rows, columns, count, row_indices, indices, values,
-                        index_type, index_type, base, type});
+  return created(matrix, {CUSPARSE_FORMAT_COO, rows, columns, count, row_indices, indices, values,
+                          index_type, index_type, base, type});
 }
 cusparseStatus_t cusparseDestroySpMat(cusparseConstSpMatDescr_t a) {
   delete a;
@@ -191,10 +191,10 @@ cusparseStatus_t cusparseCooSetPointers(cusparseSpMatDescr_t a, void *row_indice
                                         void *values) {
   return pointers(a, row_indices, indices, values);
 }
-cusparseStatus_t cusparseCreateDnVec(cusparseDnVecDescr_t *made, int64_t size, void *values,
+cusparseStatus_t cusparseCreateDnVec(cusparseDnVecDescr_t *vector, int64_t size, void *values,
                                      cudaDataType type) {
   if (!known(type)) return CUSPARSE_STATUS_NOT_SUPPORTED;
-  *made = new cusparseDnVecDescr{size, values, type};
+  *vector = new cusparseDnVecDescr{size, values, type};
   DONE;
 }
 cusparseStatus_t cusparseDestroyDnVec(cusparseConstDnVecDescr_t x) {
@@ -205,12 +205,12 @@ cusparseStatus_t cusparseDnVecSetValues(cusparseDnVecDescr_t x, void *values) {
   x->values = values;
   DONE;
 }
-cusparseStatus_t cusparseCreateDnMat(cusparseDnMatDescr_t *made, int64_t rows, int64_t columns,
+cusparseStatus_t cusparseCreateDnMat(cusparseDnMatDescr_t *matrix, int64_t rows, int64_t columns,
                                      int64_t ld, void *values, cudaDataType type,
                                      cusparseOrder_t order) {
   if (!known(type)) return CUSPARSE_STATUS_NOT_SUPPORTED;
   if (ld < (order == CUSPARSE_ORDER_COL ? rows : columns)) return CUSPARSE_STATUS_INVALID_VALUE;
-  *made = new cusparseDnMatDescr{rows, columns, ld, values, type, order};
+  *matrix = new cusparseDnMatDescr{rows, columns, ld, values, type, order};
   DONE;
 }
 cusparseStatus_t cusparseDestroyDnMat(cusparseConstDnMatDescr_t a) {
@@ -227,11 +227,11 @@ cusparseStatus_t cusparseSpMV(cusparseHandle_t, cusparseOperation_t op, const vo
   const bool plain = op == CUSPARSE_OPERATION_NON_TRANSPOSE;
   if (x->size != (plain ? a->columns : a->rows) || y->size != (plain ? a->rows : a->columns))
     return CUSPARSE_STATUS_INVALID_VALUE;
-  Sums made(y->size, alpha, beta, compute);
+  Sums totals(y->size, alpha, beta, compute);
   each(*a, [&](int64_t row, int64_t column, double value) {
-    made.sums[plain ? row : column] += value * element(x->values, x->type, plain ? column : row);
+    totals.sums[plain ? row : column] += value * element(x->values, x->type, plain ? column : row);
   });
-  for (int64_t i = 0; i < y->size; ++i) made.store(i, y->values, y->type, i);
+  for (int64_t i = 0; i < y->size; ++i) totals.store(i, y->values, y->type, i);
   kw::program::wrote(y->values, y->size * bytes_of(y->type));
   DONE;
 }
@@ -246,16 +246,16 @@ cusparseStatus_t cusparseSpMM(cusparseHandle_t, cusparseOperation_t of_a, cuspar
   if (c->rows != m || (b_plain ? b->rows : b->columns) != k ||
       (b_plain ? b->columns : b->rows) != c->columns)
     return CUSPARSE_STATUS_INVALID_VALUE;
-  Sums made(m * c->columns, alpha, beta, compute);
+  Sums totals(m * c->columns, alpha, beta, compute);
   each(*a, [&](int64_t row, int64_t column, double value) {
     if (!plain) std::swap(row, column);
     for (int64_t j = 0; j < c->columns; ++j)
-      made.sums[row * c->columns + j] +=
+      totals.sums[row * c->columns + j] +=
           value * element(b->values, b->type, b_plain ? b->at(column, j) : b->at(j, column));
   });
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < c->columns; ++j)
-      made.store(i * c->columns + j, c->values, c->type, c->at(i, j));
+      totals.store(i * c->columns + j, c->values, c->type, c->at(i, j));
   kw::program::wrote(c->values, c->bytes());
   DONE;
 }
@@ -322,8 +322,8 @@ cusparseStatus_t cusparseXcsr2coo(cusparseHandle_t, const int *offsets, int coun
 
 // ---- descriptors of older toolkits
 
-cusparseStatus_t cusparseCreateMatDescr(cusparseMatDescr_t *made) {
-  *made = new cusparseMatDescr{CUSPARSE_INDEX_BASE_ZERO};
+cusparseStatus_t cusparseCreateMatDescr(cusparseMatDescr_t *descriptor) {
+  *descriptor = new cusparseMatDescr{CUSPARSE_INDEX_BASE_ZERO};
   DONE;
 }
 cusparseStatus_t cusparseDestroyMatDescr(cusparseMatDescr_t d) {

@@ -51,20 +51,21 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
   if (const char *why =
           broken(type, rank, address, sizes, strides, box, steps, bytes, kSwizzles[swizzle]))
     return wrong(why);
-  TensorMap made = {};
-  made.mark = kw::emulator::kTensorMap;
-  made.address = reinterpret_cast<std::uint64_t>(address);
+  TensorMap encoded = {};
+  encoded.mark = kw::emulator::kTensorMap;
+  encoded.address = reinterpret_cast<std::uint64_t>(address);
   for (unsigned d = 0; d < 5; ++d) {
-    made.last[d] = d < rank ? static_cast<std::uint32_t>(sizes[d] - 1) : 0;
-    made.box[d] = static_cast<std::uint16_t>(d < rank ? box[d] : 1);
-    made.steps[d] = static_cast<std::uint8_t>(d < rank ? steps[d] : 1);
-    if (d + 1 < rank) made.strides[d] = strides[d];
+    encoded.last[d] = d < rank ? static_cast<std::uint32_t>(sizes[d] - 1) : 0;
+    encoded.box[d] = static_cast<std::uint16_t>(d < rank ? box[d] : 1);
+    encoded.steps[d] = static_cast<std::uint8_t>(d < rank ? steps[d] : 1);
+    if (d + 1 < rank) encoded.strides[d] = strides[d];
   }
-  made.dimensions = static_cast<std::uint8_t>(rank), made.bytes = static_cast<std::uint8_t>(bytes);
-  made.swizzle = static_cast<std::uint8_t>(kSwizzles[swizzle]);
-  made.type = static_cast<std::uint8_t>(type);
-  made.nan = fill == CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA;
-  std::memcpy(map, &made, sizeof made);
+  encoded.dimensions = static_cast<std::uint8_t>(rank),
+  encoded.bytes = static_cast<std::uint8_t>(bytes);
+  encoded.swizzle = static_cast<std::uint8_t>(kSwizzles[swizzle]);
+  encoded.type = static_cast<std::uint8_t>(type);
+  encoded.nan = fill == CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA;
+  std::memcpy(map, &encoded, sizeof encoded);
   return CUDA_SUCCESS;
 }
 
@@ -80,8 +81,8 @@ CUresult cuGetProcAddress(const char *name, void **function, int, cuuint64_t,
 cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned,
                                              unsigned long long,
                                              cudaDriverEntryPointQueryResult *status) {
-  CUdriverProcAddressQueryResult found;
-  cuGetProcAddress(name, function, 0, 0, &found);
+  CUdriverProcAddressQueryResult result;
+  cuGetProcAddress(name, function, 0, 0, &result);
   if (status)
     *status = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;

@@ -101,7 +101,7 @@ Texel sample(unsigned long long number, int dimensions, double x, double y, doub
   if (!layered) z -= 0.5;
   const double a = weight(x), b = dimensions > 1 ? weight(y) : 0,
                c = dimensions > 2 ? weight(z) : 0;
-  Texel made = {};
+  Texel result = {};
   for (int i = 0; i < 8; ++i) {
     const int dx = i & 1, dy = i >> 1 & 1, dz = i >> 2;
     const double w = (dx ? a : 1 - a) * (dy ? b : 1 - b) * (dz ? c : 1 - c);
@@ -110,9 +110,9 @@ Texel sample(unsigned long long number, int dimensions, double x, double y, doub
                           dimensions > 1 ? static_cast<long>(std::floor(y)) + dy : 0,
                           dimensions > 2 ? static_cast<long>(std::floor(z)) + dz
                                          : static_cast<long>(layered ? z : 0));
-    for (int k = 0; k < 4; ++k) made.value[k] += w * t.value[k];
+    for (int k = 0; k < 4; ++k) result.value[k] += w * t.value[k];
   }
-  return made;
+  return result;
 }
 
 void *surface_at(unsigned long long number, int x, int y, int z, unsigned bytes) {
@@ -125,7 +125,7 @@ void *surface_at(unsigned long long number, int x, int y, int z, unsigned bytes)
 }
 
 namespace {
-cudaError_t create(unsigned long long *made, const cudaResourceDesc *resource,
+cudaError_t create(unsigned long long *handle, const cudaResourceDesc *resource,
                    const cudaTextureDesc *how) {
   Object o = {};
   o.resource = *resource;
@@ -156,7 +156,7 @@ cudaError_t create(unsigned long long *made, const cudaResourceDesc *resource,
       return give(cudaErrorNotSupported);
   }
   o.slice = o.row * std::max(o.height, 1l);
-  *made = objects.size();
+  *handle = objects.size();
   objects.push_back(new Object(o));
   return give(cudaSuccess);
 }
@@ -172,13 +172,13 @@ cudaError_t destroy(unsigned long long number) {
 using namespace kw::program;
 
 extern "C" {
-cudaError_t cudaCreateTextureObject(cudaTextureObject_t *made, const cudaResourceDesc *resource,
+cudaError_t cudaCreateTextureObject(cudaTextureObject_t *handle, const cudaResourceDesc *resource,
                                     const cudaTextureDesc *how, const cudaResourceViewDesc *) {
-  return create(made, resource, how);
+  return create(handle, resource, how);
 }
 cudaError_t cudaDestroyTextureObject(cudaTextureObject_t object) { return destroy(object); }
-cudaError_t cudaCreateSurfaceObject(cudaSurfaceObject_t *made, const cudaResourceDesc *resource) {
-  return create(made, resource, nullptr);
+cudaError_t cudaCreateSurfaceObject(cudaSurfaceObject_t *handle, const cudaResourceDesc *resource) {
+  return create(handle, resource, nullptr);
 }
 cudaError_t cudaDestroySurfaceObject(cudaSurfaceObject_t object) { return destroy(object); }
 cudaChannelFormatDesc cudaCreateChannelDesc(int x, int y, int z, int w,

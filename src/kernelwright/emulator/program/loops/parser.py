@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from .. import asm
+from ..cuda_builtins import names_of
 from ..tokens import CLOSING, Token, closing, split
 
 
@@ -61,23 +62,7 @@ class Declarator:
     value: tuple[int, int]  # with = or its brackets
 
 
-_BUILT_IN = frozenset(
-    [
-        "void",
-        "bool",
-        "char",
-        "short",
-        "int",
-        "long",
-        "float",
-        "double",
-        "signed",
-        "unsigned",
-        "auto",
-        "wchar_t",
-        "char16_t",
-    ]
-)
+_FUNDAMENTAL = names_of("fundamental") | {"void", "auto", "wchar_t", "char16_t"}
 _SPECIFIERS = frozenset(
     ["const", "constexpr", "static", "register", "thread_local", "__shared__", "extern"]
 )
@@ -215,7 +200,7 @@ class Parser:
                 i = self.close(i + 1) + 1
             elif text in _SPECIFIERS:
                 i += 1
-            elif text in _BUILT_IN:
+            elif text in _FUNDAMENTAL:
                 built_in, i = True, i + 1
             elif not built_in and not named and self.all[i].kind == "name":
                 behind = self._type_name(i)

@@ -8,29 +8,17 @@ from functools import cached_property
 from itertools import pairwise
 
 from .. import asm, lockstep
+from ..cuda_builtins import BIT_CAST, TABLE, pattern, rows
 from ..tokens import Token, angle_opening, closing, opening, tokens
 from .definitions import Definition, definitions
 
+_SYNCHRONIZING_KINDS = ("warp", "barrier", "fence", "wait", "volatile", "asm", "group", "library",
+                        "unsupported")  # fmt: skip
 #: A call of one of these synchronizes with other threads, waits for them, or relies on their order.
-SYNCHRONIZING = re.compile(
-    r"""__shfl\w* | __ballot\w* | __any\w* | __all\w* | __uni_sync | __activemask | __match_\w+
-      | __reduce_\w+_sync | __syncwarp | __syncthreads\w* | __threadfence\w* | __nanosleep
-      | __pipeline_\w+ | __cluster\w* | __asm__ | __asm | asm | volatile | __volatile__
-      | atomicCAS\w* | atomicExch\w* | cub | wmma | nvcuda | cuda | sync | memcpy_async
-      | (?:tiled|binary|labeled)_partition | coalesced_(?:threads|group)
-      | this_(?:thread_block|grid|multi_grid|cluster|thread)
-      | (?:multi_grid|grid|cluster|thread)_group
-      | thread_block(?:_tile)? | block_tile_memory | atomic_ref
-      | arrive | arrive_and_wait | arrive_and_drop | barrier_arrive | barrier_wait | thread_local
-      | setjmp | alloca | kw_\w+""",
-    re.X,
-)
+SYNCHRONIZING = pattern(row for row in TABLE if row.kind in _SYNCHRONIZING_KINDS or row.waits)
 #: Synchronization that loops support.
-SYNC_POINT = re.compile(
-    r"\b(?:__syncthreads|sync|__shfl\w*|__(?:ballot|any|all|uni)(?:_sync)?|__syncwarp"
-    r"|__match_any_sync|__reduce_\w+_sync|__activemask|tiled_partition|volatile)\b"
-)
-_ATOMIC = re.compile(r"atomic[A-Z]\w*")
+SYNC_POINT = pattern(row for row in rows("warp", "barrier", "group", "volatile") if row.loops)
+_ATOMIC = pattern(rows("atomic"))
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(\([^()]*\))?((?:\\\r?\n|[^\n])*)", re.M)
 _ALIAS = re.compile(r"\bnamespace\s+(\w+)\s*=\s*cooperative_groups\b")
 _CLASS = re.compile(r"\b(?:struct|class|union)\s+(?:\w+\s*\([^()]*\)\s*)*(\w+)")
@@ -38,38 +26,15 @@ _CONSTANT = re.compile(r"\b(?:const|constexpr)\b[\w\s:<>]*?\b(\w+)\s*=|\benum\b[
 _TYPE = re.compile(r"\busing\s+(\w+)\s*=|\btypedef\b[^;{}()]*?(\w+)\s*;")
 _STANDS_FOR = re.compile(r"\busing\s+(\w+)\s*=([^;]*);|\btypedef\b([^;{}()]*?)(\w+)\s*;")
 
-#: Functions of numbers.
-_MATHS = r"""
-      (?:sqrt|cbrt|rsqrt|rcbrt|fabs|fmin|fmax|fma|fmod|pow|exp|exp2|exp10|expm1|log|log2|log10
-      | log1p|sin|cos|tan|asin|acos|atan|atan2|sinh|cosh|tanh|erf|erfc|floor|ceil|round|rint
-      | trunc|nearbyint|hypot|copysign|ldexp|sinpi|cospi|fdim|fdivide)f?
-      | min | max | abs | labs | umin | umax | isnan | isinf | isfinite | signbit
-      | __f\w+ | __d\w+_r[nzud] | __exp\w*f | __log\w*f | __powf | __sinf | __cosf | __tanf
-      | __tanhf | __saturatef | __\w+2\w+ | __\w+_as_\w+ | __popc(?:ll)?
-      | __clz(?:ll)? | __ffs(?:ll)? | __brev(?:ll)? | __byte_perm
-      | __u?mul24 | __u?mulhi | __u?sad | __dp[24]a"""
 #: Functions of one thread's values, whichever thread it is.
-PURE = re.compile(
-    rf"""{_MATHS} | sincosf? | __sincosf | __h\w+
-      | make_\w+ | __ldg | __ldc[agsv] | __stc[gs] | __stw[bt] | atomic[A-Z]\w*
-      | u?int(?:8|16|32|64)_t | size_t | uint | (?:float|double)[1-4]
-      | u?(?:char|short|int|long|longlong)[1-4]
-      | half2? | __half2? | (?:__)?nv_bfloat162? | dim3 | bool | char | short | int | long | float
-      | double | unsigned | signed | sizeof | alignof | decltype | static_cast | reinterpret_cast
-      | const_cast | if | for | while | switch | return | constexpr | KwAny
-      | KwFrom | operands_\w+ | tile_mask | tile_rank""",
-    re.X,
+PURE = pattern(
+    row
+    for row in rows("math", "thread", "fundamental", "type", "keyword", "atomic", "generated")
+    if not row.loops
 )
 #: Those of them whose value is the same for all threads if their arguments are.
-UNIFORM = re.compile(
-    rf"""{_MATHS} | sizeof | static_cast | dim3 | bool | char | short | int | long | float | double
-      | unsigned | signed | size_t | uint | u?int(?:8|16|32|64)_t""",
-    re.X,
-)
+UNIFORM = pattern(row for row in TABLE if row.uniform)
 
-_CASTS = frozenset({"__float_as_int", "__int_as_float", "__float_as_uint", "__uint_as_float",
-                    "__double_as_longlong", "__longlong_as_double"})  # fmt: skip
-_VOLATILE = ("volatile", "__volatile__")
 _APART = Token("mark", ";", 0, 0)
 
 
@@ -289,9 +254,8 @@ def retries(all_: list[Token], first: int, last: int) -> bool:
     if not old.isidentifier() or not assumed.isidentifier():
         return False
     condition = words[len(words) - words[::-1].index("while") :]
-    return {w for w in condition if w.isidentifier()} - _CASTS == {old, assumed} and (
-        "==" not in "".join(condition)
-    )
+    names = {w for w in condition if w.isidentifier() and not BIT_CAST.fullmatch(w)}
+    return names == {old, assumed} and "==" not in "".join(condition)
 
 
 def without_retries(all_: list[Token]) -> list[Token]:
@@ -322,7 +286,7 @@ def synchronizing_name(all_: Iterable[Token]) -> str | None:
         if t.kind != "name" or not SYNCHRONIZING.fullmatch(t.text):
             continue
         # volatile behind asm belongs to it
-        at = i - 1 if i and t.text in _VOLATILE and all_[i - 1].text in asm.NAMES else i
+        at = i - 1 if i and t.text in lockstep.VOLATILE and all_[i - 1].text in asm.NAMES else i
         if all_[at].text not in asm.NAMES or asm.concerns(all_, at) != "thread":
             return t.text
     return None

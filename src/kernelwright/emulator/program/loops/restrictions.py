@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..cuda_builtins import BLOCK_BARRIERS, names_of, pattern, rows
 from ..tokens import Token
 from .parser import Node, Refused
 from .program_index import (
@@ -22,11 +23,11 @@ from .program_index import (
     without_retries,
 )
 
-INDEX = "threadIdx"
+(INDEX,) = names_of("index")
 #: Names of what differs between threads.
 INDICES = frozenset({INDEX, "KwThread"})
 #: Of cooperative groups: functions of two values.
-_OPERATIONS = ("plus", "less", "greater", "bit_and", "bit_or", "bit_xor")
+_OPERATIONS = pattern(rows("operator"))
 
 
 class KernelCode:
@@ -65,7 +66,9 @@ class KernelCode:
             raise Refused("it launches a kernel")
         after = (left[i + 2].text if i + 2 < len(left) else "" for i in range(len(left)))
         for t, name in zip(left, after, strict=True):
-            if t.text == "goto" or (t.text in self.program.groups and name not in _OPERATIONS):
+            if t.text == "goto" or (
+                t.text in self.program.groups and not _OPERATIONS.fullmatch(name)
+            ):
                 raise Refused("it uses another cooperative group, or goto")
         if "?" in called(expanded):
             raise Refused("it calls what an expression yields")
@@ -182,14 +185,7 @@ class KernelCode:
         if words[0] in self.program.groups:
             words = words[2:]
         one = next((w for w in words if w in self._groups), "")
-        barriers = (
-            "__syncthreads();",
-            "this_thread_block().sync();",
-            f"{one}.sync();",
-            f"sync({one});",
-            "sync(this_thread_block());",
-        )
-        if "".join(words) in barriers:
+        if "".join(words) in {barrier.format(one) for barrier in BLOCK_BARRIERS}:
             node.kind = "barrier"
         elif words[0] in ("KwWarpSync", "KwFlow"):
             node.kind = "warp_sync"

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Set
 from functools import cached_property
 from re import Pattern
 
+from ..cuda_builtins import names_of
 from ..tokens import split
 from .parser import Declarator, Node, Refused
 from .program_index import UNIFORM, binary, called, changes, is_mark
 from .restrictions import INDICES, bodies
 from .variables import HOISTED, Variable, Variables
 
-_TOLD = frozenset(
-    {"blockIdx", "blockDim", "gridDim", "warpSize", "true", "false", "nullptr", "KwCount"}
-)
+#: Names outside of a kernel whose values all threads of a block share.
+_SHARED = names_of("launch") | {"true", "false", "nullptr", "KwCount"}
 
 
 class DivergentSyncPoints(Exception):
@@ -284,7 +284,9 @@ class Uniformity(Variables):
         t = self.all[i]
         if t.kind != "name" or i in self.named or self._member(i):
             return False
-        outside = self.program.macros.keys() | self.program.constants | self.types | _TOLD | INDICES
+        outside = (
+            self.program.macros.keys() | self.program.constants | self.types | _SHARED | INDICES
+        )
         return t.text not in outside and not UNIFORM.fullmatch(t.text)
 
     def _lasting(self, of: Variable, v: Variable) -> bool:

@@ -17,7 +17,8 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ..lockstep import of_asm, writes
+from ..cuda_builtins import BLOCK_MEMBERS, TILE_MEMBERS, pattern, rows
+from ..lockstep import VOLATILE, of_asm, writes
 from ..tokens import Token, closing, split
 from .asm_calls import with_calls
 from .definitions import code_of, parameter
@@ -27,29 +28,9 @@ from .preprocessor import Choice
 from .program_index import ProgramIndex, is_mark
 
 #: Operations of a warp for which warp_sync.h has a function operands_NAME.
-WARP_OPERATIONS = re.compile(
-    r"__shfl(?:_up|_down|_xor)?(?:_sync)?|__(?:ballot|any|all)(?:_sync)?|__uni_sync|__syncwarp"
-    r"|__match_any_sync|__reduce_\w+_sync|__activemask|KwWarpAsm"
-)
-_OF_A_TILE = {
-    "thread_rank": "kw::loops::tile_rank<{n}>(KwThread)",
-    "size": "unsigned({n})",
-    "num_threads": "unsigned({n})",
-    "meta_group_rank": "unsigned(KwThread / ({n}))",
-    "meta_group_size": "((KwCount + ({n}) - 1) / ({n}))",
-}
-_OF_A_BLOCK = {
-    "thread_rank": "unsigned(KwThread)",
-    "size": "KwCount",
-    "num_threads": "KwCount",
-    "thread_index": "threadIdx",
-    "group_index": "blockIdx",
-    "group_dim": "blockDim",
-    "dim_threads": "blockDim",
-}
-_TILE_OPERATIONS = ("shfl", "shfl_up", "shfl_down", "shfl_xor", "any", "all", "ballot")
+WARP_OPERATIONS = pattern(row for row in rows("warp", "generated") if row.loops)
+_TILE_OPERATIONS = pattern(row for row in rows("warp") if row.tile)
 _PASSES = 60
-_VOLATILE = ("volatile", "__volatile__", "__volatile")
 _CAST = "KwVolatile"  # stands for `volatile` in a cast
 
 Edit = tuple[int, int, str]
@@ -153,7 +134,7 @@ class WarpSyncRewriter:
         all_, _ = code_of(text)
         edits: list[Edit] = []
         for i, t in enumerate(all_):
-            if t.text not in _VOLATILE or of_asm(all_, i):
+            if t.text not in VOLATILE or of_asm(all_, i):
                 continue
             end = next((k for k in range(i, len(all_)) if all_[k].text in ";,)=(["), i)
             name, after = all_[end - 1], all_[end].text
@@ -271,7 +252,7 @@ class WarpSyncRewriter:
         for i, t in enumerate(self.all):
             if t.kind != "name" or not is_mark(self.all[i + 1], "."):
                 continue
-            known = _OF_A_TILE if t.text in self.tiles else _OF_A_BLOCK
+            known = TILE_MEMBERS if t.text in self.tiles else BLOCK_MEMBERS
             method, end = self.all[i + 2].text, closing(self.all, i + 3)
             if method in known and end is not None and t.text in {*self.tiles, *blocks}:
                 value = known[method].format(n=self.tiles.get(t.text))
@@ -290,7 +271,7 @@ class WarpSyncRewriter:
         if name in self.tiles and is_mark(self.all[i + 1], "."):
             method, end = self.all[i + 2].text, closing(self.all, i + 3)
             size = self.tiles[name]
-            if end is None or (method not in _TILE_OPERATIONS and method != "sync"):
+            if end is None or not (method == "sync" or _TILE_OPERATIONS.fullmatch(f"__{method}")):
                 return None
             if method == "ballot" and size != "32":
                 raise Refused("a ballot of a tile smaller than a warp")

@@ -213,10 +213,10 @@ def _with_four_dimensions(query, key, value, grouped: bool):
     columns))."""
     if query.ndim == key.ndim == value.ndim == 4:
         b, heads = query.shape[:2]  # the frequent case takes less time than a launch
-        own = key.shape[:2]
-        if own == value.shape[:2] and own[0] == b:
-            if own[1] == heads or (grouped and own[1] and heads % own[1] == 0):
-                return (b,), heads, query, key, value
+        of_key, own = key.shape[:2]
+        fits = own == heads or (grouped and own and heads % own == 0)
+        if of_key == b and fits and key.shape[:2] == value.shape[:2]:
+            return (b,), heads, query, key, value
     batch, heads = _leading(query, key, value, grouped)
     own = _heads(key) if _heads(key) == _heads(value) else heads
     return (

@@ -93,7 +93,7 @@ def _bound(name: str) -> Callable:
     f, formula = spec.TABLE[name], torch_rungs.NATIVE[name]
     forward = Ladder(spec.FORWARD[name], _rungs(f), __name__, heuristics.order, heuristics.bucket)
     if f.gradient is None:
-        return bind(forward, gradient=_add_gradient, formula=formula)
+        return bind(forward, gradient=_add_gradient, formula=formula, passed=True)
     backward = Ladder(
         spec.BACKWARD[name], _rungs(f, "_backward"), __name__, heuristics.order, heuristics.bucket
     )

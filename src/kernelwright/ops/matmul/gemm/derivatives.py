@@ -7,9 +7,12 @@ finds weights and gradients in the same order.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from kernelwright.dispatch import Rule, bind, recorded
+from kernelwright.dispatch.native_calls import Call, Node, Source
 from kernelwright.ops.reduce.sum import sum
 
 from .ladder import LADDER, LADDER_LINEAR
@@ -59,8 +62,33 @@ def _vmapped(call, n, in_dims, args):
     return call(a.flatten(0, 1), b.flatten(0, 1), *args[2:]).unflatten(0, (n, a.shape[1])), 0
 
 
+def _product_calls(
+    argument: int, a: Source, b: Source, matrix: int, columns: tuple[bool, ...] = (False, True)
+) -> tuple[Call, ...]:
+    """The calls for a gradient a b, stored as the argument `matrix` is (`_ordered`)."""
+    plain = Source("c", constant=False)  # tf32
+    transposed = replace(b, transposed=not b.transposed), replace(a, transposed=not a.transposed)
+    return tuple(
+        Call("matmul", (*(transposed if by else (a, b)), plain), ((argument, 0, by),), matrix, by)
+        for by in columns
+    )
+
+
+_A, _B, _GRADIENT = Source("a", 0), Source("a", 1), Source("n", 0)
+_PRODUCT_NODE = Node(
+    (
+        *_product_calls(0, _GRADIENT, replace(_B, transposed=True), matrix=0),
+        *_product_calls(1, replace(_A, transposed=True), _GRADIENT, matrix=1),
+    ),
+    passed=(-1, -1, -1),
+    fixed=(False,),
+    half=True,  # whether float32 is rounded is decided in each backward
+)
 _matmul = bind(
-    LADDER, rule=Rule(_save_product, _product_backward), vmap=_vmapped, differentiable="native"
+    LADDER,
+    rule=Rule(_save_product, _product_backward, _PRODUCT_NODE),
+    vmap=_vmapped,
+    differentiable="native",
 )
 
 
@@ -122,9 +150,21 @@ def _linear_backward(ctx, gy, gz):
     return gx, gweight, gbias, ggate, gy if of_residual else None, None, None, None
 
 
+#: Without gate and activation: products, and the gradient itself.
+_LINEAR_NODE = Node(
+    (
+        *_product_calls(0, _GRADIENT, _B, matrix=-1, columns=(False,)),
+        *_product_calls(1, replace(_GRADIENT, transposed=True), _A, matrix=1),
+        Call("sum", (_GRADIENT, Source("c", constant=(-2,)), Source("c")), ((2, 0, False),)),
+    ),
+    passed=(-1, -1, -1, -1, 0, -1, -1, -1),
+    fixed=(False, False),
+    when=((3, None), (5, "none"), (6, False)),
+    half=True,
+)
 _linear = bind(
     LADDER_LINEAR,
-    rule=Rule(_save_linear, _linear_backward),
+    rule=Rule(_save_linear, _linear_backward, _LINEAR_NODE),
     vmap="loop",
     differentiable="native",
 )

@@ -196,12 +196,12 @@ struct DeviceSelect {
   template <typename In, typename Out, typename Count, typename F>
   static cudaError_t chosen(void *m, size_t &bytes, In in, Out out, Count count, long long n, F f) {
     if (KwAsks(m, bytes)) return cudaSuccess;
-    std::vector<KwValue<In>> found;  // in and out may be the same
+    std::vector<KwValue<In>> results;  // in and out may be the same
     for (long long i = 0; i < n; ++i)
-      if (f(i)) found.push_back(in[i]);
-    for (size_t i = 0; i < found.size(); ++i) out[i] = found[i];
-    *count = found.size();
-    KwWrote(out, found.size()), KwWrote(count, 1);
+      if (f(i)) results.push_back(in[i]);
+    for (size_t i = 0; i < results.size(); ++i) out[i] = results[i];
+    *count = results.size();
+    KwWrote(out, results.size()), KwWrote(count, 1);
     return cudaSuccess;
   }
 };

@@ -16,9 +16,9 @@ template <typename Own, typename T> struct KwIterator {
   T operator*() const { return own().get(at); }
   T operator[](std::ptrdiff_t i) const { return own().get(at + i); }
   Own operator+(std::ptrdiff_t n) const {
-    Own made = own();
-    made.at += n;
-    return made;
+    Own moved = own();
+    moved.at += n;
+    return moved;
   }
   Own operator-(std::ptrdiff_t n) const { return *this + -n; }
   std::ptrdiff_t operator-(const Own &other) const { return at - other.at; }

@@ -78,28 +78,28 @@ template <typename T, int X, int Y = 1, int Z = 1, int = 0> class BlockAdjacentD
   __forceinline__ void SubtractLeft(T (&items)[N], Out (&to)[N], Op difference) {
     s_.of[KwThread()] = items[N - 1];
     __syncthreads();
-    T made[N];
+    T results[N];
     for (int i = 0; i < N; ++i) {
       if (i)
-        made[i] = difference(items[i], items[i - 1]);
+        results[i] = difference(items[i], items[i - 1]);
       else
-        made[i] = KwThread() ? difference(items[0], s_.of[KwThread() - 1]) : items[0];
+        results[i] = KwThread() ? difference(items[0], s_.of[KwThread() - 1]) : items[0];
     }
-    for (int i = 0; i < N; ++i) to[i] = made[i];
+    for (int i = 0; i < N; ++i) to[i] = results[i];
   }
   template <int N, typename Out, typename Op>
   __forceinline__ void SubtractRight(T (&items)[N], Out (&to)[N], Op difference) {
     s_.of[KwThread()] = items[0];
     __syncthreads();
-    T made[N];
+    T results[N];
     for (int i = 0; i < N; ++i) {
       if (i < N - 1)
-        made[i] = difference(items[i], items[i + 1]);
+        results[i] = difference(items[i], items[i + 1]);
       else
-        made[i] =
+        results[i] =
             KwThread() < kThreads - 1 ? difference(items[i], s_.of[KwThread() + 1]) : items[i];
     }
-    for (int i = 0; i < N; ++i) to[i] = made[i];
+    for (int i = 0; i < N; ++i) to[i] = results[i];
   }
 
  private:

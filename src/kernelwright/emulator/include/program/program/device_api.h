@@ -118,9 +118,9 @@ __attribute__((noinline)) T directed(int direction, F f, T a, T b = 0, T c = 0) 
   volatile T x = a, y = b, z = c;
   const int before = std::fegetround();
   std::fesetround(direction > 0 ? FE_UPWARD : direction < 0 ? FE_DOWNWARD : FE_TOWARDZERO);
-  volatile T made = f(x, y, z);
+  volatile T result = f(x, y, z);
   std::fesetround(before);
-  return made;
+  return result;
 }
 }  // namespace kw::program
 #define KW_ROUNDED(suffix, direction)                                                          \
@@ -177,12 +177,12 @@ KW_ROUNDED(rd, -1)
 namespace kw::program {
 template <typename T, typename F> inline unsigned each_of(unsigned a, unsigned b, F f) {
   constexpr int kBits = sizeof(T) * 8;
-  unsigned made = 0;
+  unsigned result = 0;
   for (int i = 0; i < 32; i += kBits)
-    made |= (static_cast<unsigned>(f(static_cast<T>(a >> i), static_cast<T>(b >> i))) &
-             ((1u << kBits) - 1))
-            << i;
-  return made;
+    result |= (static_cast<unsigned>(f(static_cast<T>(a >> i), static_cast<T>(b >> i))) &
+               ((1u << kBits) - 1))
+              << i;
+  return result;
 }
 }  // namespace kw::program
 #define KW_SIMD(name, U, S, suffix)                                                           \

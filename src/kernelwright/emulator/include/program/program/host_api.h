@@ -164,9 +164,9 @@ inline cudaError_t cudaOccupancyMaxPotentialBlockSizeVariableSMem(int *grid, int
 
 // ---- graphs: the signatures of CUDA 11 and 12; those of CUDA 13 are NVIDIA's declarations
 
-inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *made, cudaGraph_t graph, cudaGraphNode_t *,
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, cudaGraphNode_t *,
                                         char *, size_t) {
-  return ::cudaGraphInstantiate(made, graph, 0ull);
+  return ::cudaGraphInstantiate(exec, graph, 0ull);
 }
 inline cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph,
                                        cudaGraphNode_t *node, cudaGraphExecUpdateResult *result) {
@@ -218,10 +218,10 @@ inline cudaError_t cudaGraphNodeGetDependentNodes(cudaGraphNode_t node, cudaGrap
                                                   size_t *count) {
   return ::cudaGraphNodeGetDependentNodes(node, nodes, nullptr, count);
 }
-inline cudaError_t cudaGraphAddNode(cudaGraphNode_t *made, cudaGraph_t graph,
+inline cudaError_t cudaGraphAddNode(cudaGraphNode_t *node, cudaGraph_t graph,
                                     const cudaGraphNode_t *after, size_t count,
                                     cudaGraphNodeParams *p) {
-  return ::cudaGraphAddNode(made, graph, after, nullptr, count, p);
+  return ::cudaGraphAddNode(node, graph, after, nullptr, count, p);
 }
 
 // ---- properties, and functions of older toolkits

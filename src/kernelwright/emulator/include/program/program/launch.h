@@ -30,9 +30,9 @@ struct Config {
   int line = 0;
   const void *where = nullptr;
   Config at(const char *its_file, int its_line) const {
-    Config made = *this;
-    made.file = its_file, made.line = its_line;
-    return made;
+    Config config = *this;
+    config.file = its_file, config.line = its_line;
+    return config;
   }
   Config(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = nullptr)
       : grid(grid), block(block), shared(shared), stream(stream) {}
@@ -101,7 +101,7 @@ template <typename F, typename... A> struct Closure {
   }
   static void drop(void *p) { delete static_cast<Closure *>(p); }
   // With a deleter of its own, each kernel would have its own classes of std::shared_ptr.
-  static std::shared_ptr<void> made(F f, A... arguments) {
+  static std::shared_ptr<void> closure(F f, A... arguments) {
     return {static_cast<void *>(new Closure{f, {arguments...}}), &drop};
   }
   static void places(void *p, void **to) {
@@ -110,13 +110,13 @@ template <typename F, typename... A> struct Closure {
   }
   template <std::size_t... I>
   static std::shared_ptr<void> with(const F &f, void **a, std::index_sequence<I...>) {
-    return made(f, *static_cast<std::remove_cv_t<A> *>(a[I])...);
+    return closure(f, *static_cast<std::remove_cv_t<A> *>(a[I])...);
   }
   static std::shared_ptr<void> remade(const void *p, void **a) {
     return with(static_cast<const Closure *>(p)->f, a, std::index_sequence_for<A...>{});
   }
   static Job job(const char *name, Config config, const void *kernel, F f, A... arguments) {
-    return {name,         run,    made(f, arguments...),
+    return {name,         run,    closure(f, arguments...),
             config,       kernel, kPlain ? sizeof(Closure) : 0,
             sizeof...(A), places, remade};
   }

@@ -112,9 +112,9 @@ template <unsigned N> struct Gathered {
 template <typename Text, typename... O>
 KW_BUILT_IN Gathered<sizeof...(O)> gathered(Text text, const char *file, int line, O... operands) {
   static const Code *const code = parsed(text(), file, line);
-  Gathered<sizeof...(O)> made = {code, kw_current, {operands..., {}}};
-  read_now(code, made.operands, sizeof...(O));
-  return made;
+  Gathered<sizeof...(O)> lane = {code, kw_current, {operands..., {}}};
+  read_now(code, lane.operands, sizeof...(O));
+  return lane;
 }
 
 }  // namespace kw::ptx

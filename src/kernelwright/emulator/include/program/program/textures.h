@@ -34,11 +34,11 @@ template <typename T> inline T as(const Texel &t) {
   if constexpr (std::is_arithmetic_v<T>) {
     return static_cast<T>(t.value[0]);
   } else {
-    T made{};
-    using E = decltype(made.x);
-    E *const parts = reinterpret_cast<E *>(&made);
+    T texel{};
+    using E = decltype(texel.x);
+    E *const parts = reinterpret_cast<E *>(&texel);
     for (unsigned i = 0; i < sizeof(T) / sizeof(E); ++i) parts[i] = static_cast<E>(t.value[i]);
-    return made;
+    return texel;
   }
 }
 }  // namespace kw::program

@@ -60,30 +60,14 @@ template <typename T> struct Shuffle {
     });
   }
 };
-template <typename T>
-KW_BUILT_IN Shuffle<T> operands_shfl_sync(size_t t, unsigned mask, T value, int source,
-                                          int width = 32) {
-  const unsigned segment = t % 32 & ~(width - 1u);
-  return {value, mask, (segment | (source & (width - 1u))) & 31};
-}
-template <typename T>
-KW_BUILT_IN Shuffle<T> operands_shfl_up_sync(size_t t, unsigned mask, T value, unsigned delta,
-                                             int width = 32) {
-  const unsigned lane = t % 32, inside = lane & (width - 1u);
-  return {value, mask, inside >= delta ? lane - delta : lane};
-}
-template <typename T>
-KW_BUILT_IN Shuffle<T> operands_shfl_down_sync(size_t t, unsigned mask, T value, unsigned delta,
-                                               int width = 32) {
-  const unsigned lane = t % 32, inside = lane & (width - 1u);
-  return {value, mask, inside + delta < unsigned(width) ? lane + delta : lane};
-}
-template <typename T>
-KW_BUILT_IN Shuffle<T> operands_shfl_xor_sync(size_t t, unsigned mask, T value, int other,
-                                              int width = 32) {
-  const unsigned lane = t % 32, from = (lane ^ other) & 31;
-  return {value, mask, from <= (lane | (width - 1u)) ? from : lane};
-}
+#define KW_ROW(name, Operand, lane_of)                                                      \
+  template <typename T>                                                                     \
+  KW_BUILT_IN Shuffle<T> operands_##name(size_t t, unsigned mask, T value, Operand operand, \
+                                         int width = 32) {                                  \
+    return {value, mask, kw::emulator::lane_of(t % 32, operand, width)};                    \
+  }
+KW_SHUFFLES(KW_ROW)
+#undef KW_ROW
 
 // An operation with one operand and one result of a word for each lane.
 template <kw::emulator::Wait WHAT, typename T> struct WordOperation {
@@ -91,75 +75,20 @@ template <kw::emulator::Wait WHAT, typename T> struct WordOperation {
   unsigned mask;
   T result() const { return static_cast<T>(value); }
   static void execute(WordOperation *lanes, unsigned present, unsigned alive, bool last) {
-    using namespace kw::emulator;
     each_group(lanes, present, alive, last, [&](unsigned same) {
-      const auto each = [same](auto visit) {
-        for (unsigned left = same; left; left &= left - 1) visit(__builtin_ctz(left));
-      };
-      if constexpr (WHAT == kMatchAny) {
-        std::uint64_t in[32];
-        each([&](int i) { in[i] = lanes[i].value; });
-        each([&](int i) {
-          lanes[i].value = 0;
-          each([&](int j) { lanes[i].value |= in[i] == in[j] ? 1u << j : 0; });
-        });
-      } else {
-        std::uint64_t total = WHAT == kReduceAnd ? ~std::uint64_t(0) : 0;
-        const auto first = lanes[__builtin_ctz(same)].value;
-        if (WHAT == kReduceMin || WHAT == kReduceMax || WHAT == kReduceMinSigned ||
-            WHAT == kReduceMaxSigned)
-          total = first;
-        each([&](int i) {
-          const std::uint64_t x = lanes[i].value;
-          const auto a = static_cast<std::int32_t>(x), b = static_cast<std::int32_t>(total);
-          if constexpr (WHAT == kBallot || WHAT == kAny || WHAT == kAll || WHAT == kUni)
-            total |= x ? 1u << i : 0;
-          else if constexpr (WHAT == kReduceAdd)
-            total = static_cast<std::uint32_t>(total + x);
-          else if constexpr (WHAT == kReduceMin)
-            total = x < total ? x : total;
-          else if constexpr (WHAT == kReduceMax)
-            total = x > total ? x : total;
-          else if constexpr (WHAT == kReduceMinSigned)
-            total = a < b ? x : total;
-          else if constexpr (WHAT == kReduceMaxSigned)
-            total = a > b ? x : total;
-          else if constexpr (WHAT == kReduceAnd)
-            total &= x;
-          else if constexpr (WHAT == kReduceOr)
-            total |= x;
-          else if constexpr (WHAT == kReduceXor)
-            total ^= x;
-        });
-        if (WHAT == kAny) total = total != 0;
-        if (WHAT == kAll) total = total == same;
-        if (WHAT == kUni) total = total == 0 || total == same;
-        if (WHAT == kActivemask) total = same;
-        each([&](int i) { lanes[i].value = total; });
-      }
+      kw::emulator::warp_results(
+          WHAT, same, [&](int i) { return lanes[i].value; },
+          [&](int i, std::uint64_t result) { lanes[i].value = result; });
     });
   }
 };
-#define KW_WORD_OPERATION(name, T, what, type)                                            \
+#define KW_ROW(name, T, Operand, what)                                                    \
   KW_BUILT_IN WordOperation<kw::emulator::what, T> operands_##name(size_t, unsigned mask, \
-                                                                   type value) {          \
-    return {static_cast<std::uint64_t>(value), mask};                                     \
+                                                                   Operand value) {       \
+    return {unsigned(value), mask};                                                       \
   }
-KW_WORD_OPERATION(ballot_sync, unsigned, kBallot, bool)
-KW_WORD_OPERATION(any_sync, int, kAny, bool)
-KW_WORD_OPERATION(all_sync, int, kAll, bool)
-KW_WORD_OPERATION(uni_sync, int, kUni, bool)
-#define KW_REDUCTION(name, signed_, unsigned_)               \
-  KW_WORD_OPERATION(reduce_##name##_sync, int, signed_, int) \
-  KW_WORD_OPERATION(reduce_##name##_sync, unsigned, unsigned_, unsigned)
-KW_REDUCTION(add, kReduceAdd, kReduceAdd)
-KW_REDUCTION(min, kReduceMinSigned, kReduceMin)
-KW_REDUCTION(max, kReduceMaxSigned, kReduceMax)
-KW_WORD_OPERATION(reduce_and_sync, unsigned, kReduceAnd, unsigned)
-KW_WORD_OPERATION(reduce_or_sync, unsigned, kReduceOr, unsigned)
-KW_WORD_OPERATION(reduce_xor_sync, unsigned, kReduceXor, unsigned)
-#undef KW_REDUCTION
-#undef KW_WORD_OPERATION
+KW_WORD_OPERATIONS(KW_ROW)
+#undef KW_ROW
 template <typename T>
 KW_BUILT_IN WordOperation<kw::emulator::kMatchAny, unsigned> operands_match_any_sync(size_t,
                                                                                      unsigned mask,
@@ -245,9 +174,9 @@ struct All {
 template <typename F> struct Where {
   F holds;
   __forceinline__ unsigned of(size_t first, unsigned lanes) const {
-    unsigned found = 0;
-    for (unsigned i = 0; i < lanes; ++i) found |= unsigned(holds(first + i)) << i;
-    return found;
+    unsigned bits = 0;
+    for (unsigned i = 0; i < lanes; ++i) bits |= unsigned(holds(first + i)) << i;
+    return bits;
   }
 };
 template <typename F> Where(F) -> Where<F>;

@@ -1,0 +1,109 @@
+"""Which functions return a reason or None to callers that only test it, and the words of reasons.
+
+A rung's `supports` returns why it cannot run a call. What it says changes no launch, if nothing
+reads it: each function that calls the function which says it must test the result or return it in
+turn. A position is one where a value is tested or returned:
+
+    return other_dtype(x) or f"x: has {x.ndim} dimensions"
+    if why := too_long(x):
+        return why
+
+Other uses of such a function, for example as an argument, make all that it says count.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+
+from .python_form import own_nodes, walk
+
+
+def read_by(statements: Iterable[ast.stmt], *, tested: bool) -> frozenset[str]:
+    """The names that code uses otherwise than to call a function in a position.
+
+    Args:
+        tested: what the function returns is in a position.
+    """
+    found: set[str] = set()
+    for statement in statements:
+        positions = _positions(statement, tested)
+        called = {n.func for n in positions if isinstance(n, ast.Call)}
+        for n in walk(statement):
+            if n not in called:
+                if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load):
+                    found.add(n.id)
+                elif isinstance(n, ast.Attribute):
+                    found.add(n.attr)
+                elif isinstance(n, ast.alias) and n.asname:
+                    found.add(n.name)
+    return frozenset(found)
+
+
+def words(statements: Iterable[ast.stmt]) -> set[ast.AST]:
+    """The reasons that functions say, if what they return is in a position."""
+    return {n for s in statements for n in _positions(s, True) if _is_said(n)}
+
+
+def _is_said(node: ast.AST) -> bool:
+    """A text that is not empty."""
+    if isinstance(node, ast.JoinedStr):
+        return any(isinstance(v, ast.Constant) and v.value for v in node.values)
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != ""
+
+
+def _positions(statement: ast.stmt, tested: bool) -> Collection[ast.AST]:
+    """The values in a function's own statements that are in a position."""
+    if not isinstance(statement, ast.FunctionDef) or statement.decorator_list:
+        return ()
+    inside = own_nodes(statement)
+    found = [n.test for n in inside if isinstance(n, (ast.If, ast.IfExp, ast.While))]
+    if tested:
+        found += [n.value for n in inside if isinstance(n, ast.Return) and n.value]
+    values, reads = _variables(statement, inside)
+    known: dict[ast.AST, None] = {}
+    while found:
+        for node in found:
+            known[node] = None
+            found += [n for n in _within(node) if n not in known]
+        tested_only = [v for v in values if known.keys() >= {*reads[v]}]
+        found = [n for v in tested_only for n in values.pop(v)]
+    return known.keys()
+
+
+def _within(node: ast.AST) -> list[ast.expr]:
+    """The values in a position that a value in a position tests or is one of."""
+    if isinstance(node, ast.BoolOp):
+        return node.values
+    if isinstance(node, ast.IfExp):
+        return [node.body, node.orelse]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return [node.operand]
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+        none = all(isinstance(c, ast.Constant) and c.value is None for c in node.comparators)
+        return [node.left] if none else []
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.args[:1] if node.func.id == "isinstance" else []
+    return []
+
+
+def _variables(
+    function: ast.FunctionDef, inside: list[ast.AST]
+) -> tuple[dict[str, list[ast.expr]], dict[str, list[ast.AST]]]:
+    """The values that variables are set to, and the places where they are read."""
+    values: dict[str, list[ast.expr]] = defaultdict(list)
+    reads: dict[str, list[ast.AST]] = defaultdict(list)
+    for n in inside:
+        if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name) and not n.targets[1:]:
+            values[n.targets[0].id].append(n.value)
+        elif isinstance(n, ast.NamedExpr):
+            values[n.target.id].append(n.value)
+    for n in walk(function):
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load):
+            reads[n.id].append(n)
+        elif isinstance(n, (ast.NamedExpr, ast.AugAssign)) and isinstance(n.target, ast.Name):
+            reads[n.target.id].append(n)
+        elif isinstance(n, (ast.Global, ast.Nonlocal)):
+            return {}, {}
+    return values, reads
