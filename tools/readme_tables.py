@@ -37,9 +37,9 @@ import textwrap
 from pathlib import Path
 
 import torch
+from benchmarks import patched, training
 
 import kernelwright.ops.every
-from benchmarks import patched, training
 from kernelwright.contract import Ladder
 from kernelwright.dispatch import data, ladder, ladders, proven_on
 from kernelwright.dispatch.proof import HASHES, computed_hash

@@ -5,8 +5,8 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
-
 from benchmarks import patched, training
+
 from kernelwright import cli
 from kernelwright.contract import H200 as GPU
 from kernelwright.dispatch import data, ladder, proof, selection
