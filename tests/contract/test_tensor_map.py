@@ -8,7 +8,7 @@ import torch
 
 from kernelwright import toolchain
 from kernelwright.contract import CudaKernel, Launch, Plan, TensorMap, TensorSpec, f32, i64
-from kernelwright.contract.open_size import Trace
+from kernelwright.contract.symbolic_int import Trace
 from kernelwright.support.errors import ToolchainError
 from kernelwright.toolchain import cpu_executor, gpu_executor, nvrtc, tensor_maps
 from support.fake_driver import fake_driver, fake_gpu, fake_library, value, words_of  # noqa: F401

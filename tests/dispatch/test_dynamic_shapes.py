@@ -13,7 +13,14 @@ import kernelwright as kw
 import kernelwright.ops.every
 from kernelwright import toolchain
 from kernelwright.contract import H200, Plan, Scalar, TensorMap, arithmetic
-from kernelwright.contract.open_size import Found, NotOpen, OpenSize, OpenStruct, Trace, fixed
+from kernelwright.contract.symbolic_int import (
+    GuardedCache,
+    NotOpen,
+    SymbolicInt,
+    SymbolicStruct,
+    Trace,
+    fixed,
+)
 from kernelwright.dispatch import binding, dynamic_shapes, ladders, selection
 from kernelwright.ops.matmul.gemm import hopper_choice
 from kernelwright.toolchain import availability, c_extensions, gpu_executor, modes
@@ -111,7 +118,7 @@ def test_code_that_needs_the_number_itself_says_so(need):
 
 
 def evaluated(value, sizes):
-    if isinstance(value, (OpenSize, OpenStruct)):
+    if isinstance(value, (SymbolicInt, SymbolicStruct)):
         return eval(value.source, {"pack": pack}, sizes)
     if isinstance(value, tuple):
         return tuple(evaluated(v, sizes) for v in value)
@@ -132,7 +139,7 @@ def test_common_divisors_are_plain():
 
 
 def test_what_was_made_is_found_by_fixed_sizes_and_the_oldest_forgotten():
-    found: Found[int] = Found(most=3)
+    found: GuardedCache[int] = GuardedCache(most=3)
     for n in (10, 100, 30, 31):
         trace = Trace({"n": n})
         size = trace.size("n")
@@ -146,7 +153,7 @@ def test_what_was_made_is_found_by_fixed_sizes_and_the_oldest_forgotten():
 
 
 def test_threads_find_and_make_together():
-    found: Found[int] = Found(most=20)
+    found: GuardedCache[int] = GuardedCache(most=20)
 
     def work(seed):
         rng = random.Random(seed)

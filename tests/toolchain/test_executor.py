@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernelwright.contract import H200, Launch, Plan, Scratch, TensorSpec, f32, i64
-from kernelwright.contract.open_size import Trace
+from kernelwright.contract.symbolic_int import Trace
 from kernelwright.support.errors import CompiledDuringCapture, ToolchainError
 from kernelwright.toolchain import (
     build,

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernelwright.contract import H200, TensorSpec
-from kernelwright.contract.open_size import Trace
+from kernelwright.contract.symbolic_int import Trace
 from kernelwright.dispatch import fitted, selection, source_hash
 from kernelwright.toolchain import availability
 from tools import selection as tool

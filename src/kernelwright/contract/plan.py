@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from .open_size import OpenSize, OpenStruct
 from .signature import TensorSpec
+from .symbolic_int import SymbolicInt, SymbolicStruct
 from .tensor_map import TensorMap
 
 
@@ -55,8 +55,8 @@ def packed(value: bytes) -> Scalar:
 def struct_of(format: str, *numbers: int) -> Scalar:
     """A kernel argument that is a struct of integers, which may be open sizes; `format` is that of
     Python's `struct`."""
-    if any(isinstance(n, OpenSize) for n in numbers):
-        return Scalar("struct", OpenStruct(format, numbers))  # pyright: ignore[reportArgumentType]
+    if any(isinstance(n, SymbolicInt) for n in numbers):
+        return Scalar("struct", SymbolicStruct(format, numbers))  # pyright: ignore[reportArgumentType]
     return packed(pack(format, *numbers))
 
 

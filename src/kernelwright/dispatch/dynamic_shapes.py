@@ -3,10 +3,10 @@
 A call's key without its open sizes is its pattern: dtypes, devices, alignments, which dimensions
 are open, how strides follow from sizes, and all values. The open dimensions are those in front of
 the last one of a tensor, all dimensions of indices, and others of the same length. The first call
-of a pattern is selected with open sizes (contract/open_size.py), and the selected rung is planned
-with open sizes. Calls with other sizes for which both traces hold are bound to the same plan and
-the same kernels, in microseconds. If selection depends on the size, several selections share a
-plan.
+of a pattern is selected with open sizes (contract/symbolic_int.py), and the selected rung is
+planned with open sizes. Calls with other sizes for which both traces hold are bound to the same
+plan and the same kernels, in microseconds. If selection depends on the size, several selections
+share a plan.
 
 If a pattern cannot be opened (lists of tensors, a plan whose kernel depends on the size itself),
 each shape is planned by itself, as in `launcher`.
@@ -22,7 +22,7 @@ import torch
 
 from kernelwright import toolchain
 from kernelwright.contract import Ladder, TensorSpec, contiguous_strides
-from kernelwright.contract.open_size import Found, NotOpen, OpenSize, Trace, source
+from kernelwright.contract.symbolic_int import GuardedCache, NotOpen, SymbolicInt, Trace, source
 
 from .launcher import (
     RungFunction,
@@ -48,14 +48,14 @@ class _Plans:
 
     def __init__(self, choice: Choice):
         self.choice = choice
-        self.known: Found[Bind] | None = Found(MOST_PLANS)
+        self.known: GuardedCache[Bind] | None = GuardedCache(MOST_PLANS)
 
 
 class _Pattern:
     """The selections and plans for calls that differ only in open sizes."""
 
     def __init__(self):
-        self.chosen: Found[_Plans] = Found(MOST_CHOICES)
+        self.chosen: GuardedCache[_Plans] = GuardedCache(MOST_CHOICES)
         self.plans: dict[Hashable, _Plans] = {}  # by rung and config
 
 
@@ -245,7 +245,7 @@ def _extent(axis: int, stride: int, shape: tuple[int, ...], strides: tuple[int, 
 
 def _opened(args: dict[str, Any], trace: Trace, by_strides: bool) -> dict[str, Any]:
     """The arguments' specs, with the trace's open sizes in open dimensions."""
-    sizes: dict[int, OpenSize] = {n: trace.size(name) for name, n in trace.values.items()}
+    sizes: dict[int, SymbolicInt] = {n: trace.size(name) for name, n in trace.values.items()}
     first = next(t for t in args.values() if isinstance(t, torch.Tensor))
     most = max(t.ndim for t in args.values() if isinstance(t, torch.Tensor))
     rows = math.prod(first.shape[:-1])

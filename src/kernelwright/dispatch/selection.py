@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from kernelwright.contract import H200, Config, Gpu, Ladder, Rung, TensorSpec, Unsupported
-from kernelwright.contract.open_size import printed
+from kernelwright.contract.symbolic_int import printed
 from kernelwright.machine import gpu_of, slug_of
 from kernelwright.support.settings import DATA, PACKAGE, settings
 from kernelwright.toolchain import availability

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from kernelwright.contract import Operator, Plan
-    from kernelwright.contract.open_size import Trace
+    from kernelwright.contract.symbolic_int import Trace
 
 __all__ = ["can_open", "claim", "executor", "open_executor", "opens", "prepare"]
 

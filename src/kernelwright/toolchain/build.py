@@ -19,7 +19,7 @@ from kernelwright.contract import (
     TensorSpec,
     TritonKernel,
 )
-from kernelwright.contract.open_size import OpenStruct
+from kernelwright.contract.symbolic_int import SymbolicStruct
 from kernelwright.support.errors import ToolchainError
 
 from . import nvrtc, triton_aot
@@ -89,7 +89,7 @@ def _struct_size(argument: str | Scalar | Pointers | TensorMap) -> int:
         return TENSOR_MAP_BYTES
     if isinstance(argument, Scalar) and isinstance(argument.value, bytes):
         return len(argument.value)
-    if isinstance(argument, Scalar) and isinstance(argument.value, OpenStruct):
+    if isinstance(argument, Scalar) and isinstance(argument.value, SymbolicStruct):
         return argument.value.size
     return 0
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from kernelwright.contract import Launch, NumbaKernel, Operator, Plan, Pointers, Scalar, TensorMap
-from kernelwright.contract.open_size import OpenSize, OpenStruct, Trace
+from kernelwright.contract.symbolic_int import SymbolicInt, SymbolicStruct, Trace
 from kernelwright.machine import gpu_of
 from kernelwright.support import generated_code
 from kernelwright.support.errors import ToolchainError, refuse_capture
@@ -240,7 +240,7 @@ def _scalar_source(scalar: Scalar, places_of: dict[str, int], known: Sizes) -> s
     """The source of a number of a launch, or None if the launcher stores it."""
     if isinstance(scalar.value, str):
         return f"('v', {places_of[scalar.value]})"
-    if isinstance(scalar.value, (OpenSize, OpenStruct, bytes)):
+    if isinstance(scalar.value, (SymbolicInt, SymbolicStruct, bytes)):
         return f"('n', {known(scalar.value)})"
     return None
 
@@ -260,7 +260,7 @@ class Sizes:
     def __call__(self, value: Any) -> str:
         if isinstance(value, tuple) and _open(value):
             return f"({''.join(f'{self(v)}, ' for v in value)})"
-        if not isinstance(value, (OpenSize, OpenStruct)):
+        if not isinstance(value, (SymbolicInt, SymbolicStruct)):
             return repr(value)
         return self._names.setdefault(value.source, f"size{len(self._names)}")
 
@@ -271,7 +271,7 @@ class Sizes:
 
 
 def _open(values: tuple[Any, ...]) -> bool:
-    return any(isinstance(v, OpenSize) or (isinstance(v, tuple) and _open(v)) for v in values)
+    return any(isinstance(v, SymbolicInt) or (isinstance(v, tuple) and _open(v)) for v in values)
 
 
 def _expression(
@@ -285,7 +285,7 @@ def _expression(
     if isinstance(argument, TensorMap):
         return f"map{maps.index(argument)}[{_expression(argument.tensor, names, maps, known)}]"
     if isinstance(argument, Scalar):
-        if isinstance(argument.value, (OpenSize, OpenStruct)):
+        if isinstance(argument.value, (SymbolicInt, SymbolicStruct)):
             return known(argument.value)
         if isinstance(argument.value, bytes):  # the launcher stores its size
             return repr(argument.value)
@@ -363,8 +363,8 @@ def _fixed(argument: str | Scalar | Pointers | TensorMap) -> int | float | None:
         return TENSOR_MAP_BYTES
     if isinstance(argument, Scalar) and isinstance(argument.value, bytes):
         return len(argument.value)
-    if isinstance(argument, Scalar) and isinstance(argument.value, OpenStruct):
+    if isinstance(argument, Scalar) and isinstance(argument.value, SymbolicStruct):
         return argument.value.size
-    if isinstance(argument, Scalar) and not isinstance(argument.value, (str, OpenSize)):
+    if isinstance(argument, Scalar) and not isinstance(argument.value, (str, SymbolicInt)):
         return argument.value
     return None

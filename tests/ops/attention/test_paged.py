@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 import kernelwright as kw
 from kernelwright.contract import H200, case
-from kernelwright.contract.open_size import Trace
+from kernelwright.contract.symbolic_int import Trace
 from kernelwright.dispatch import dynamic_shapes, launcher
 from kernelwright.dispatch.launcher import entry_of
 from kernelwright.ops.attention import _split_keys

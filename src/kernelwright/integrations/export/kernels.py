@@ -35,7 +35,7 @@ from kernelwright.contract import (
     TensorSpec,
     TritonKernel,
 )
-from kernelwright.contract.open_size import NotOpen, OpenSize, Trace, source
+from kernelwright.contract.symbolic_int import NotOpen, SymbolicInt, Trace, source
 from kernelwright.dispatch import ladders
 from kernelwright.dispatch.autograd import of_forward
 from kernelwright.dispatch.launcher import entry_of
@@ -110,7 +110,7 @@ class _Call:
         self.device = next(v.device for v in named.values() if isinstance(v, torch.Tensor))
         self.gpu: Gpu = gpu_of(self.device) or H200
         self.trace, self.sizes = Trace({}), dict[str, Any]()
-        self._by_expression: dict[Any, OpenSize] = {}
+        self._by_expression: dict[Any, SymbolicInt] = {}
 
     def launched(self) -> tuple[Any, Rung]:
         rung = self._rung()
@@ -200,7 +200,7 @@ class _Call:
         return statically_known_true(torch.sym_not(value) if negated else value)
 
     def _symbolic(self, value: Any) -> Any:
-        return self._value(source(value)) if isinstance(value, OpenSize) else value
+        return self._value(source(value)) if isinstance(value, SymbolicInt) else value
 
     def _empty(self, spec: TensorSpec) -> torch.Tensor:
         shape, strides = ([self._symbolic(n) for n in x] for x in (spec.shape, spec.strides))
@@ -269,7 +269,7 @@ def _hinted(specs: dict[str, Any]) -> dict[str, Any]:
     """The specs with the sizes of the trace as plain integers."""
 
     def plain(n: Any) -> int:
-        return n.value if isinstance(n, OpenSize) else n
+        return n.value if isinstance(n, SymbolicInt) else n
 
     return {
         k: TensorSpec(tuple(map(plain, v.shape)), tuple(map(plain, v.strides)), v.dtype, v.align)

@@ -8,7 +8,7 @@ import torch
 
 from kernelwright.contract import Scratch, TensorSpec
 from kernelwright.contract.arithmetic import cdiv
-from kernelwright.contract.open_size import fixed
+from kernelwright.contract.symbolic_int import fixed
 from kernelwright.contract.template_args import CTYPE
 
 from ._split_keys import _ELEMENTS as ELEMENTS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernelwright.contract import CudaKernel, Launch, Plan, f32, i32, i64
-from kernelwright.contract.open_size import fixed
 from kernelwright.contract.plan import packed
+from kernelwright.contract.symbolic_int import fixed
 from kernelwright.ops._divisor import divisor
 
 from .. import _stream_keys

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernelwright.contract import NULL, CudaKernel, Launch, Plan, TensorMap, i32, i64
-from kernelwright.contract.open_size import fixed
+from kernelwright.contract.symbolic_int import fixed
 from kernelwright.contract.template_args import CTYPE
 
 from .cuda_few_rows_cluster import ACTIVATION

@@ -6,7 +6,7 @@ from __future__ import annotations
 from kernelwright.contract import Config, Gpu
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.eligibility import no_clusters
-from kernelwright.contract.open_size import fixed
+from kernelwright.contract.symbolic_int import fixed
 
 from .few_rows_cluster_tiling import (
     WIDEST,

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from kernelwright.contract.arithmetic import cdiv, gcd
-from kernelwright.contract.open_size import fixed
 from kernelwright.contract.operator import Config, Gpu
+from kernelwright.contract.symbolic_int import fixed
 
 from .hopper_cost import LINE, SLICE, Product, cublas_us, us
 from .hopper_tiling import (

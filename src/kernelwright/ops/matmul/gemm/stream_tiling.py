@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernelwright.contract import Config, Gpu
 from kernelwright.contract.arithmetic import cdiv
-from kernelwright.contract.open_size import fixed
+from kernelwright.contract.symbolic_int import fixed
 
 from .few_rows_cluster_choice import no_wgmma
 from .few_rows_tiling import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernelwright.contract import NULL, Plan, i32, i64
-from kernelwright.contract.open_size import fixed
+from kernelwright.contract.symbolic_int import fixed
 from kernelwright.contract.template_args import CTYPE
 from kernelwright.ops.matmul.gemm.cuda_few_rows_cluster import places, planned
 from kernelwright.ops.matmul.gemm.few_rows_cluster_tiling import split_of, wgmma_split_of

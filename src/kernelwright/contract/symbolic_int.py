@@ -1,13 +1,13 @@
 """Open sizes: integers that remember how they were computed, so that one plan serves every size.
 
-Selection and planning are ordinary Python over the sizes of a call. Given an `OpenSize` in place of
-a batch size, they compute with its present value, and what they compute carries its source: the
+Selection and planning are ordinary Python over the sizes of a call. Given a `SymbolicInt` in place
+of a batch size, they compute with its present value, and what they compute carries its source: the
 expression over the open sizes. Where the code makes a decision (a comparison, a rounding to a power
 of two), the decision becomes a condition of the trace: for other sizes that fulfill all conditions,
 the same code would have taken the same path. A plain integer that is the same for many sizes (a
-common divisor, a number of tiles) is fixed: the condition is that it has this value, and `Found`
-looks such values up. Code that needs the size itself (an index, part of a kernel's name) raises
-NotOpen.
+common divisor, a number of tiles) is fixed: the condition is that it has this value, and
+`GuardedCache` looks such values up. Code that needs the size itself (an index, part of a kernel's
+name) raises NotOpen.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Trace:
         self.conditions: dict[str, None] = {}
         self.fixed: dict[str, int] = {}
 
-    def size(self, name: str) -> OpenSize:
-        return OpenSize(self, self.values[name], name)
+    def size(self, name: str) -> SymbolicInt:
+        return SymbolicInt(self, self.values[name], name)
 
     def fix(self, value: int, expression: str) -> int:
         self.fixed[expression] = value
@@ -81,7 +81,7 @@ T = TypeVar("T")
 _ByValues = dict[Hashable, list[tuple[Callable[..., bool], T]]]
 
 
-class Found(Generic[T]):
+class GuardedCache(Generic[T]):
     """A cache: what was made for some sizes is found for all sizes for which its trace holds.
     Beyond `most` entries the oldest is dropped. Threads may use it concurrently."""
 
@@ -118,7 +118,7 @@ class Found(Generic[T]):
             del self._made[names]
 
 
-class OpenSize:
+class SymbolicInt:
     """An integer whose computation is recorded in a trace. It is not an `int`, so code that needs a
     plain integer has to convert it explicitly, which fixes the size."""
 
@@ -127,8 +127,8 @@ class OpenSize:
     def __init__(self, trace: Trace, value: int, source: str):
         self.trace, self.value, self.source = trace, value, source
 
-    def _made(self, value: int, source: str) -> OpenSize:
-        return OpenSize(self.trace, value, source)
+    def _made(self, value: int, source: str) -> SymbolicInt:
+        return SymbolicInt(self.trace, value, source)
 
     def _decided(self, outcome: bool, condition: str) -> bool:
         self.trace.conditions[condition if outcome else f"not {condition}"] = None
@@ -138,38 +138,38 @@ class OpenSize:
         raise NotOpen(self.source)
 
     # arithmetic
-    def __add__(self, other: Any) -> OpenSize:
+    def __add__(self, other: Any) -> SymbolicInt:
         return self._made(self.value + _value(other), f"({self.source} + {source(other)})")
 
-    def __radd__(self, other: Any) -> OpenSize:
+    def __radd__(self, other: Any) -> SymbolicInt:
         return self._made(_value(other) + self.value, f"({source(other)} + {self.source})")
 
-    def __sub__(self, other: Any) -> OpenSize:
+    def __sub__(self, other: Any) -> SymbolicInt:
         return self._made(self.value - _value(other), f"({self.source} - {source(other)})")
 
-    def __rsub__(self, other: Any) -> OpenSize:
+    def __rsub__(self, other: Any) -> SymbolicInt:
         return self._made(_value(other) - self.value, f"({source(other)} - {self.source})")
 
-    def __mul__(self, other: Any) -> OpenSize:
+    def __mul__(self, other: Any) -> SymbolicInt:
         if type(other) is int and other == 1:
             return self
         return self._made(self.value * _value(other), f"({self.source} * {source(other)})")
 
     __rmul__ = __mul__
 
-    def __floordiv__(self, other: Any) -> OpenSize:
+    def __floordiv__(self, other: Any) -> SymbolicInt:
         return self._made(self.value // _value(other), f"({self.source} // {source(other)})")
 
-    def __rfloordiv__(self, other: Any) -> OpenSize:
+    def __rfloordiv__(self, other: Any) -> SymbolicInt:
         return self._made(_value(other) // self.value, f"({source(other)} // {self.source})")
 
-    def __mod__(self, other: Any) -> OpenSize:
+    def __mod__(self, other: Any) -> SymbolicInt:
         return self._made(self.value % _value(other), f"({self.source} % {source(other)})")
 
-    def __abs__(self) -> OpenSize:
+    def __abs__(self) -> SymbolicInt:
         return self if self >= 0 else -self
 
-    def __neg__(self) -> OpenSize:
+    def __neg__(self) -> SymbolicInt:
         return self._made(-self.value, f"(-{self.source})")
 
     # decisions
@@ -186,7 +186,7 @@ class OpenSize:
         return self._decided(self.value >= _value(other), f"({self.source} >= {source(other)})")
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, (int, OpenSize)):
+        if not isinstance(other, (int, SymbolicInt)):
             return other is not None and self._plain()
         same = source(other)
         if same == self.source:
@@ -230,19 +230,19 @@ def source(value: Any) -> str:
     """The expression of an integer, open or plain, or of a tuple of integers."""
     if isinstance(value, tuple):
         return f"({''.join(f'{source(v)}, ' for v in value)})"
-    return value.source if isinstance(value, OpenSize) else repr(int(value))
+    return value.source if isinstance(value, SymbolicInt) else repr(int(value))
 
 
 def fixed(value: Any) -> int:
     """The value of an open or plain integer as a plain integer."""
-    return value.fixed() if isinstance(value, OpenSize) else value
+    return value.fixed() if isinstance(value, SymbolicInt) else value
 
 
 def _value(value: Any) -> int:
-    return value.value if isinstance(value, OpenSize) else value
+    return value.value if isinstance(value, SymbolicInt) else value
 
 
-class OpenStruct:
+class SymbolicStruct:
     """The bytes of a kernel's struct of integers, some of which are open sizes."""
 
     __slots__ = ("size", "source")
