@@ -206,10 +206,10 @@ def test_emulated_kernels_are_built_again(cuda_source, of_note, damage):
 @pytest.mark.skipif(c_extensions.compiler() is None, reason="no C compiler")
 @pytest.mark.parametrize("damage", [truncated, overwritten])
 def test_extensions_are_built_again(cached, damage):
-    path = c_extensions._built("tensors")
+    path = c_extensions._built("tensor_lists")
     whole = path.read_bytes()
     damage(path)
-    assert c_extensions._built("tensors") == path and path.read_bytes() == whole
+    assert c_extensions._built("tensor_lists") == path and path.read_bytes() == whole
 
 
 def python(code, *arguments, **environment):
