@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch._dynamo import compiled_autograd
+from torch.utils.checkpoint import checkpoint
 
 import kernelwright as kw
 from kernelwright import toolchain
@@ -218,6 +219,20 @@ PYTORCHS = {
 }  # fmt: skip
 
 
+def saved_by(call, leaves):
+    """What a call saves for its backward, in order: the arguments' positions; None for others."""
+    places = {t.data_ptr(): i for i, t in enumerate(leaves)}
+    saved = []
+
+    def pack(t):
+        saved.append(places.get(t.data_ptr()))
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        call(*leaves)
+    return saved
+
+
 @pytest.mark.parametrize("name", PYTORCHS)
 def test_gradients_of_pytorchs_kernels_are_right(name, pytorch, outside):
     """Layouts, and which tensors require gradients, are random; so is a second derivative."""
@@ -239,12 +254,28 @@ def test_gradients_of_pytorchs_kernels_are_right(name, pytorch, outside):
         given = torch.autograd.grad(y, wanted, gy, create_graph=True)
         right = torch.autograd.grad(expected, wanted, gy, create_graph=True)
         torch.testing.assert_close(given, right)
+        kept = saved_by(ours, leaves)
         with outside():
             python = torch.autograd.grad(ours(*leaves), wanted, gy)
+            assert saved_by(ours, leaves) == kept, "a checkpoint would mix them up"
         assert [g.stride() for g in given] == [g.stride() for g in python]
         seconds = (torch.autograd.grad(sum(g.square().sum() for g in gs), gy)
                    for gs in (given, right))  # fmt: skip
         torch.testing.assert_close(*seconds)
+
+
+@pytest.mark.parametrize("name", PYTORCHS)
+def test_a_checkpoint_of_python_is_recomputed_in_cpp(name, pytorch, outside):
+    """C++ is loaded while a program runs. The operands are square, so that no size tells saved
+    tensors apart."""
+    theirs, ours, *shapes = PYTORCHS[name]
+    square = [s[:-2] + (6,) * min(2, len(s)) for s in shapes]
+    leaves = [torch.randn(s, dtype=torch.float64).requires_grad_() for s in square]
+    with outside():
+        y = checkpoint(ours, *leaves, use_reentrant=False)
+    gy = torch.randn_like(y)
+    given = torch.autograd.grad(y, leaves, gy)
+    torch.testing.assert_close(given, torch.autograd.grad(theirs(*leaves), leaves, gy))
 
 
 def test_a_result_that_shares_memory_with_an_argument_is_pythons(outside, monkeypatch):

@@ -11,8 +11,8 @@ import torch
 def prepare() -> None:
     """Profile one small kernel and drop the result.
 
-    CUPTI, which reports a GPU's kernels, starts with the first session of a process and can miss
-    all kernels of it; later sessions are complete.
+    CUPTI, which reports a GPU's kernels, starts with the first session of a process. That is kept
+    out of the session that counts; whether it can lose kernels is not known.
     """
     from torch.profiler import ProfilerActivity, profile
 

@@ -1,14 +1,15 @@
-"""Which functions return a reason or None to callers that only test it, and the words of reasons.
+"""The reasons of `supports` whose wording changes no launch.
 
-A rung's `supports` returns why it cannot run a call. What it says changes no launch, if nothing
-reads it: each function that calls the function which says it must test the result or return it in
-turn. A position is one where a value is tested or returned:
+A rung's `supports` returns the reason why it cannot run a call, or None. The wording of a reason
+changes no launch if no code reads it: every caller of a function that returns a reason must only
+test the result, or return it in turn. A position is a place where a value is tested or returned:
 
     return other_dtype(x) or f"x: has {x.ndim} dimensions"
     if why := too_long(x):
         return why
 
-Other uses of such a function, for example as an argument, make all that it says count.
+If such a function is used in another way, for example as an argument, the wording of all its
+reasons counts.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def read_by(statements: Iterable[ast.stmt], *, tested: bool) -> frozenset[str]:
 
 
 def words(statements: Iterable[ast.stmt]) -> set[ast.AST]:
-    """The reasons that functions say, if what they return is in a position."""
+    """The reasons that functions return, if their callers use the result in a position."""
     return {n for s in statements for n in _positions(s, True) if _is_said(n)}
 
 

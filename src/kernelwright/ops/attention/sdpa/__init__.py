@@ -212,7 +212,7 @@ def _with_four_dimensions(query, key, value, grouped: bool):
     """(the common batch dimensions, the result's heads, query, key, value as (B, H, rows,
     columns))."""
     if query.ndim == key.ndim == value.ndim == 4:
-        b, heads = query.shape[:2]  # the frequent case takes less time than a launch
+        b, heads = query.shape[:2]  # the frequent case needs no views
         of_key, own = key.shape[:2]
         fits = own == heads or (grouped and own and heads % own == 0)
         if of_key == b and fits and key.shape[:2] == value.shape[:2]:

@@ -38,14 +38,16 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _save_product(ctx, inputs, output):
+    """Saves in the order of _PRODUCT_NODE: a checkpoint may have run in Python, and is recomputed
+    in C++ once that is loaded."""
     a, b, _ = inputs
     of_a, of_b = ctx.needs_input_grad[:2]
-    ctx.save_for_backward(a if of_b else None, b if of_a else None)
+    ctx.save_for_backward(b if of_a else None, a if of_b else None)
     ctx.columns = _by_columns(a), _by_columns(b)
 
 
 def _product_backward(ctx, gc):
-    a, b = ctx.saved_tensors
+    b, a = ctx.saved_tensors
     a_columns, b_columns = ctx.columns
     ga = None if b is None else _ordered(gc, b.mT, a_columns)
     return ga, None if a is None else _ordered(a.mT, gc, b_columns), None
@@ -116,21 +118,22 @@ def _keeps(activation: str, gate, residual) -> bool:
 
 
 def _save_linear(ctx, inputs, output):
-    """z is returned like y, so that a second derivative knows how it was computed."""
+    """z is returned like y, so that a second derivative knows how it was computed. The order is
+    that of _LINEAR_NODE."""
     x, weight, bias, gate, residual, activation, keep, _ = inputs
     y, z = output
     of_x, of_weight = ctx.needs_input_grad[:2]
     ctx.recomputed = not keep and _keeps(activation, gate, residual)
     kept = z if keep else y if activation == "relu" and not ctx.recomputed else None
-    everything = x, weight, bias
-    some = x if of_weight else None, weight if of_x else None, None
+    everything = weight, x, bias
+    some = weight if of_x else None, x if of_weight else None, None
     ctx.save_for_backward(*(everything if ctx.recomputed else some), kept, gate)
     ctx.activation, ctx.keep, ctx.columns = activation, keep, _by_columns(weight)
     ctx.set_materialize_grads(False)
 
 
 def _linear_backward(ctx, gy, gz):
-    x, weight, bias, kept, gate = ctx.saved_tensors
+    weight, x, bias, kept, gate = ctx.saved_tensors
     of_x, of_weight, of_bias, of_gate, of_residual = ctx.needs_input_grad[:5]
     if ctx.recomputed and gy is not None:
         kept = linear(x, weight, bias, None, None, "none")
