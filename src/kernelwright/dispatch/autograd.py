@@ -87,7 +87,7 @@ def forward(ctx, {listed(op)}, rung, keys):
         ),
         "backward": staticmethod(backward),
     }
-    recorded = cpp_apply(_function(f"{op.torch_name}_autograd", members))
+    recorded = _function(f"{op.torch_name}_autograd", members).apply
     if _of_lists(op):
         recorded = _refused(op, lambda *args: _lowered(overload, args[-1], args[:-2], args[-2]))
 
@@ -153,7 +153,12 @@ def wants_gradient(op: Operator) -> str:
 
 
 def _function(name: str, members: dict[str, Any]) -> Any:
-    base = (torch.autograd.Function,)
+    """A Function whose `apply` is in C++ and does not look for functorch, which `kernel` has done:
+    that of torch.autograd.Function does, and up to torch 2.13 binds defaults through inspect, which
+    costs more than a launch."""
+    base = (torch.autograd.function._SingleLevelFunction,)
+    key = torch.autograd.Function._compiled_autograd_key  # which compiled autograd asks for
+    members = {**members, "_compiled_autograd_key": staticmethod(key)}
     return types.new_class(name, base, exec_body=lambda body: body.update(members))
 
 
@@ -175,13 +180,7 @@ def forward(ctx, {listed(op)}, rung):
     # the function that the engine calls; PyTorch's own apply would first look up the user's
     # function, in two calls
     made._backward_cls.apply = derivative.backward
-    return cpp_apply(made)
-
-
-def cpp_apply(made: Any) -> Callable:
-    """A Function's `apply` in C++. The one in Python binds defaults through inspect and checks for
-    functorch, which costs more than a launch."""
-    return super(torch.autograd.Function, made).apply  # pyright: ignore[reportAttributeAccessIssue]
+    return made.apply
 
 
 def none(op: Operator) -> Derivative:
