@@ -106,7 +106,7 @@ def compiled(name: str, columns: int, dtype: str, part: int) -> int:
             (rung, config)
             for rung in of.rungs
             if rung.is_gpu
-            and rung.serves
+            and rung.dispatchable
             and proven_on(of, rung)
             and unsupported_on(rung, specs, H200) is None
             for config in (*rung.configs, config_for(rung, H200, specs))

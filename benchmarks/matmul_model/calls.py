@@ -12,7 +12,7 @@ from kernelwright.ops.matmul.gemm.ladder import LADDER
 
 Choice = tuple[Rung, Config]
 
-SERVING = tuple((r, c) for r in hopper_ladder.RUNGS if r.serves for c in r.configs)
+SERVING = tuple((r, c) for r in hopper_ladder.RUNGS if r.dispatchable for c in r.configs)
 
 
 def named(choice: Choice) -> str:

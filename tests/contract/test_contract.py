@@ -307,7 +307,11 @@ def test_a_rungs_name_entry_and_files_follow_from_its_trick():
     row = rungs.triton("row", "", "a row", *more, deterministic=False)
     assert (row.name, row.entry, row.deterministic) == ("triton_row", "triton_row:plan", False)
     lesson = rungs.numba("block", "", "a block", *more)
-    assert (lesson.backend, lesson.entry, lesson.serves) == ("numba", "numba_block:plan", False)
+    assert (lesson.backend, lesson.entry, lesson.dispatchable) == (
+        "numba",
+        "numba_block:plan",
+        False,
+    )
 
 
 def test_pytorchs_rungs_share_the_formula():
@@ -317,8 +321,8 @@ def test_pytorchs_rungs_share_the_formula():
     assert native.entry == "torch_rungs:native_backward"
     assert manual.supports is compiled.supports is print
     assert native.supports is None  # it supports every call
-    assert not manual.serves
-    assert native.serves
+    assert not manual.dispatchable
+    assert native.dispatchable
     assert compiled.backend == "inductor"
     assert len(rungs.pytorch(compiled=None)) == 2
 

@@ -57,7 +57,7 @@ def test_an_order_without_rungs_cites_a_measurement():
     without_reason = set()
     for one in ladders():
         cases = (c for c in one.operator.cases if c.use != "big")
-        proven = [r for r in one.rungs if r.is_gpu and r.serves and proof.proven_on(one, r)]
+        proven = [r for r in one.rungs if r.is_gpu and r.dispatchable and proof.proven_on(one, r)]
         if not proven or any(one.order(H200, **inspection.specs_of(one, case)) for case in cases):
             continue
         cited = re.search(r"records/[\w./-]+\w", one.order.__doc__ or "")

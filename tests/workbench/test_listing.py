@@ -28,7 +28,7 @@ def test_a_rung_that_is_never_dispatched_is_a_teaching_rung():
     assert listed.keys() >= json.loads(listing.TEACHING.read_text()).keys()
     for lad in known:
         assert set(listed[lad.name]) <= {r.name for r in lad.rungs if r.is_gpu}
-        never = {r.name for r in lad.rungs if r.is_gpu and not r.serves}
+        never = {r.name for r in lad.rungs if r.is_gpu and not r.dispatchable}
         assert never <= set(listed[lad.name]), lad.name
 
 
@@ -46,7 +46,7 @@ def test_the_listing_knows_fitted_choices(monkeypatch):
     call = specs_of(lad, next(c for c in lad.operator.cases if c.numel == 32768 * 1024))
     monkeypatch.setattr(listing, "tuned_table", lambda *_: {})
     other = lad.rung("cuda_online" if lad.order(H200, **call)[0] != "cuda_online" else "cuda_warp")
-    assert not other.serves or other.supports(H200, **call) is None
-    leaf = replace(other, serves=True), {"threads": 256}
+    assert not other.dispatchable or other.supports(H200, **call) is None
+    leaf = replace(other, dispatchable=True), {"threads": 256}
     monkeypatch.setattr(fitted, "choice", lambda *_: leaf)
     assert listing.served(lad, H200, call) == leaf

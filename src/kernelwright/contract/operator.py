@@ -210,10 +210,10 @@ class Rung:
         supports: `supports(gpu, **specs)` returns why the rung cannot run a call, or None.
         configs: the launch parameters to choose from; every one is verified. The first is the
             default, unless `heuristic(gpu, **specs)` chooses.
-        serves: whether it may be dispatched by default; False for a teaching step.
+        dispatchable: whether it may be dispatched by default; False for a teaching step.
         deterministic: the same inputs give the same bits.
         sources: the files in the folder of the entry's module that it compiles, "cuda_warp.cu".
-        waits: in PyTorch, reads numbers back to the host, so that no CUDA graph can capture it.
+        syncs_host: in PyTorch, reads numbers back to the host, so no CUDA graph can capture it.
     """
 
     name: str
@@ -223,10 +223,10 @@ class Rung:
     supports: Callable[..., str | None] | None = None
     configs: tuple[Config, ...] = ({},)
     heuristic: Callable[..., Config] | None = None
-    serves: bool = True
+    dispatchable: bool = True
     deterministic: bool = True
     sources: tuple[str, ...] = ()
-    waits: bool = False
+    syncs_host: bool = False
 
     def __post_init__(self):
         assert self.backend in BACKENDS, self.backend

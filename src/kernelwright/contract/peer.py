@@ -21,13 +21,13 @@ class Peer:
             `make` and returns
             `lambda: torch.autograd.grad(out, x, gy, retain_graph=True)[0]`.
             A CUDA graph must be able to capture the call: it launches on the current stream and
-            never synchronizes, unless `waits` is set. `make` imports the library itself, and
+            never synchronizes, unless `syncs_host` is set. `make` imports the library itself, and
             raises NotImplementedError for a case that the library does not compute.
         requires: the import name of the library, "liger_kernel"; if it is not installed, the peer
             is skipped and the table says so.
         random: its results are random, so only their shapes and dtypes are compared with ours.
-        waits: a call waits for the GPU, to read a number back. It cannot be captured; its time is
-            from its first launch to the end of its last, including host time in between.
+        syncs_host: a call waits for the GPU, to read a number back. It cannot be captured; its time
+            is from its first launch to the end of its last, including host time in between.
     """
 
     name: str
@@ -35,4 +35,4 @@ class Peer:
     make: Callable[..., Callable[[], Any]]
     requires: str
     random: bool = False
-    waits: bool = False
+    syncs_host: bool = False

@@ -22,14 +22,22 @@ def pytorch(
     native: str = "PyTorch's own operator",
     compiled: str | None = "the formula, fused by torch.compile",
     supports: Supports | None = None,
-    waits: bool = False,
+    syncs_host: bool = False,
 ) -> tuple[Rung, ...]:
     """The rungs of torch_rungs.py; the arguments are their ideas. `supports` applies to those that
     run the formula; if `compiled` is None there is no such rung."""
     formula, own = f"torch_rungs:manual{suffix}", f"torch_rungs:native{suffix}"
     found = (
-        Rung("manual", "torch", formula, manual, supports=supports, serves=False, waits=waits),
-        Rung("native", "torch", own, native, waits=waits),
+        Rung(
+            "manual",
+            "torch",
+            formula,
+            manual,
+            supports=supports,
+            dispatchable=False,
+            syncs_host=syncs_host,
+        ),
+        Rung("native", "torch", own, native, syncs_host=syncs_host),
     )
     if compiled is None:
         return found
@@ -57,7 +65,7 @@ def numba(
     """The rung `numba_<trick>`, planned like a Triton rung; a teaching step."""
     name = f"numba_{trick}"
     entry = f"{name}:plan{suffix}"
-    return Rung(name, "numba", entry, idea, supports=supports, configs=configs, serves=False)
+    return Rung(name, "numba", entry, idea, supports=supports, configs=configs, dispatchable=False)
 
 
 def cuda(

@@ -89,7 +89,7 @@ def _bucket(ladder: Ladder, specs: Specs) -> str:
 
 def rejected(ladder: Ladder, rung: Rung, specs: Specs, device: torch.device) -> str | None:
     """Why a rung may not be dispatched by default, or None."""
-    if not rung.serves:
+    if not rung.dispatchable:
         return "a teaching step, never dispatched by default"
     reason = unsupported(rung, specs, device)
     if reason:

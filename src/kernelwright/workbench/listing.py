@@ -215,7 +215,7 @@ def _candidates(
     found: list[tuple[Rung, Config | None]] = [(ladder.rung(tuned["rung"]), None)] if tuned else []
     found += [leaf] if leaf else []
     found += [(ladder.rung(name), None) for name in ladder.order(gpu, **call)]
-    return (x for x in found if x[0].serves and unsupported_on(x[0], call, gpu) is None)
+    return (x for x in found if x[0].dispatchable and unsupported_on(x[0], call, gpu) is None)
 
 
 # ---- teaching rungs
@@ -239,4 +239,4 @@ def shown_as_teaching(ladder: Ladder) -> tuple[str, ...]:
     the rungs that are never dispatched."""
     if ladder.package.startswith(OPERATORS):
         return tuple(data.document(TEACHING, {}).get(ladder.name, ()))
-    return tuple(r.name for r in ladder.rungs if r.is_gpu and not r.serves)
+    return tuple(r.name for r in ladder.rungs if r.is_gpu and not r.dispatchable)

@@ -126,7 +126,7 @@ def test_atomics_add_what_a_tile_of_positions_holds(rung):
 
 
 def test_deterministic_rungs_are_those_that_serve():
-    serving = {r.name for r in LADDER_BACKWARD.rungs if r.serves}
+    serving = {r.name for r in LADDER_BACKWARD.rungs if r.dispatchable}
     assert serving == {r.name for r in LADDER_BACKWARD.rungs if r.deterministic}
     assert serving == {"native", *DETERMINISTIC}
 

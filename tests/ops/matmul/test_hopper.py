@@ -201,7 +201,9 @@ def test_one_matrix_for_a_batch_has_no_batch_in_its_map():
     assert numbers(step)[-2:] == [1, 0]
 
 
-@pytest.mark.parametrize("rung", [r for r in hopper_ladder.RUNGS if r.serves], ids=lambda r: r.name)
+@pytest.mark.parametrize(
+    "rung", [r for r in hopper_ladder.RUNGS if r.dispatchable], ids=lambda r: r.name
+)
 def test_a_grid_has_whole_clusters_and_tiles_for_all_of_c(rung):
     for config in rung.configs:
         step = entry(rung)(H200, config, **product(1000, 776, 904)).launches[0]

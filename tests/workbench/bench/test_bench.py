@@ -40,8 +40,8 @@ def benched():
     """A bench of softmax on a small case: two PyTorch rungs, a wrong one, and one that raises."""
     whole = ladder("softmax")
     manual, native = whole.rung("manual"), whole.rung("native")
-    wrong = replace(native, name="wrong", entry="torch_rungs:native", serves=False)
-    raises = replace(native, name="raises", serves=False)
+    wrong = replace(native, name="wrong", entry="torch_rungs:native", dispatchable=False)
+    raises = replace(native, name="raises", dispatchable=False)
     small = replace(
         whole, rungs=(manual, native, wrong, raises, whole.rung("triton_row")), peers=None
     )

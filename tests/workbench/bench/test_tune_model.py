@@ -235,7 +235,7 @@ def test_choices_begin_with_what_is_dispatched_and_launch_different_things(on_an
     names = {r.name for r, _ in found}
     assert "native" in names and len(names) > 2
     assert not {"manual", "compiled"} & names
-    assert all(r.serves for r, _ in found)
+    assert all(r.dispatchable for r, _ in found)
     as_text = [(r.name, json.dumps(c, sort_keys=True)) for r, c in found]
     assert len(set(as_text)) == len(as_text)
 

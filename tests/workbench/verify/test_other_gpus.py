@@ -14,7 +14,7 @@ from kernelwright.toolchain import availability
 from kernelwright.workbench import listing
 from kernelwright.workbench.verify.limits import misfits
 
-RUNGS = [(x, r) for x in ladders() for r in x.rungs if r.is_gpu and r.serves]
+RUNGS = [(x, r) for x in ladders() for r in x.rungs if r.is_gpu and r.dispatchable]
 QUICK = (A100, RTX_5090)  # the oldest, and the one with the least shared memory
 
 

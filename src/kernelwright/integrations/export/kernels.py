@@ -146,7 +146,7 @@ class _Call:
         for rung in sorted(
             self.ladder.rungs, key=lambda r: order.index(r.name) if r.name in order else last
         ):
-            fits = rung.backend == "triton" and rung.serves and proven_on(self.ladder, rung)
+            fits = rung.backend == "triton" and rung.dispatchable and proven_on(self.ladder, rung)
             if fits and unsupported_on(rung, specs, self.gpu) is None:
                 return rung
         raise _Unfit("no proven Triton rung supports the call")

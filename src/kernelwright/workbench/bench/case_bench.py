@@ -84,7 +84,7 @@ class CaseBench:
                 self._give_back()
                 if record:
                     made[name] = record
-                if calls and peer.waits:
+                if calls and peer.syncs_host:
                     track = partial(timers.launched, calls, self.device)
                     candidates.append(clock.Candidate(name, (), self.cost.bytes, track=track))
                 elif calls:

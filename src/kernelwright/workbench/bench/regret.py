@@ -317,7 +317,7 @@ class _Timing:
     def _others(self, want: Expected) -> Iterator[clock.Candidate]:
         """The other libraries' functions that can be captured in a CUDA graph."""
         for peer in peers_of(self.ladder):
-            if peer.waits or importlib.util.find_spec(peer.requires) is None:
+            if peer.syncs_host or importlib.util.find_spec(peer.requires) is None:
                 continue
             try:
                 args = map_tensors(want.args, copy_of)
@@ -339,7 +339,7 @@ class _Timing:
         assert gpu is not None
         seen: list[Plan] = []
         for rung in self.ladder.rungs:
-            if not (rung.serves and rung.is_gpu) or unsupported(rung, specs, self.device):
+            if not (rung.dispatchable and rung.is_gpu) or unsupported(rung, specs, self.device):
                 continue
             for config in (config_for(rung, gpu, specs),) if self.quick else rung.configs:
                 plan = plan_of(self.ladder, rung, specs, device=self.device, config=config)

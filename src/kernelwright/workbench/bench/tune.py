@@ -87,7 +87,7 @@ def table_of(folder: Path, operator: str, capability: tuple[int, int]) -> Path:
 
 def sources(ladder: Ladder) -> dict[str, str]:
     """The hashes of the rungs that tuning tries; a table with other hashes is out of date."""
-    return {r.name: source_hash(ladder, r) for r in ladder.rungs if r.is_gpu and r.serves}
+    return {r.name: source_hash(ladder, r) for r in ladder.rungs if r.is_gpu and r.dispatchable}
 
 
 class NoGpu(UserError, RuntimeError):
@@ -210,7 +210,11 @@ def _choices(ladder: Ladder, specs, device: torch.device) -> Iterator[tuple[Rung
     """Rungs that may be dispatched and support the call, with each of their configs; not
     torch.compile, which would delay first calls by a compilation."""
     for rung in ladder.rungs:
-        if rung.serves and rung.backend != "inductor" and unsupported(rung, specs, device) is None:
+        if (
+            rung.dispatchable
+            and rung.backend != "inductor"
+            and unsupported(rung, specs, device) is None
+        ):
             for config in rung.configs:
                 yield rung, config
 
@@ -222,6 +226,6 @@ def _ordered(ladder: Ladder, specs, device: torch.device) -> tuple[str, Config]:
     assert gpu is not None
     for name in ladder.order(gpu, **specs):
         rung = ladder.rung(name)
-        if rung.serves and unsupported(rung, specs, device) is None:
+        if rung.dispatchable and unsupported(rung, specs, device) is None:
             return name, config_for(rung, gpu, specs)
     return "native", {}

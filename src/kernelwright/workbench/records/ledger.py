@@ -220,7 +220,9 @@ def _wanted(lad: Ladder) -> tuple[tuple[str, str], ...]:
         if case.use == "bench":
             call = specs_of(lad, case)
             rungs = (lad.rung(name) for name in lad.order(H200, **call))
-            fit = (r for r in rungs if r.serves and not (r.supports and r.supports(H200, **call)))
+            fit = (
+                r for r in rungs if r.dispatchable and not (r.supports and r.supports(H200, **call))
+            )
             found += [(case.id, rung.name) for rung in islice(fit, 1)]
     return tuple(found)
 

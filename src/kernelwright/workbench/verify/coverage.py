@@ -28,7 +28,7 @@ def skip(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) ->
     if device == "cuda":
         if case.use == "bench":
             return "bench verifies it before timing it"
-        if case.use == "big" and (config != rung.configs[0] or not rung.serves):
+        if case.use == "big" and (config != rung.configs[0] or not rung.dispatchable):
             return "more than 2**31 elements: only dispatched rungs, with their first config"
         if rung.backend == "inductor" and case not in handful(ladder, rung.backend):
             return "each case takes seconds to compile: only a few run"

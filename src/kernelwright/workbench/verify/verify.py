@@ -261,7 +261,7 @@ def verify_case(
             why = cuda_kernels.refusal(ladder, rung, among)
             if why:
                 return Outcome("error", case, why=why)
-        if rung.waits:
+        if rung.syncs_host:
             checks = tuple(c for c in checks if c.run is not graph_replay)
         found = rejection(
             trial, thorough=thorough(ladder, rung, config, case, device), checks=checks

@@ -23,9 +23,9 @@ _PLANS = {
 def _rungs(side: str = "") -> tuple[Rung, ...]:
     return (
         Rung("manual", "torch", f"torch_rungs:manual{side}", "the recurrence, one token at a time",
-             supports=heuristics.fits_manual, serves=False),
+             supports=heuristics.fits_manual, dispatchable=False),
         Rung("quadratic", "torch", f"torch_rungs:quadratic{side}", "a masked square of scores",
-             supports=heuristics.fits_quadratic, serves=False),
+             supports=heuristics.fits_quadratic, dispatchable=False),
         Rung("native", "torch", f"torch_rungs:native{side}", "chunks of 64, and their states"),
         Rung("triton_chunked", "triton", _PLANS[side], "states, then all chunks in parallel",
              supports=heuristics.fits_triton, configs=heuristics.CONFIGS,

@@ -33,7 +33,7 @@ RUNGS = (
         "three kernels: scores, softmax, values",
         heuristics.fits_plain,
         ({},),
-        serves=False,
+        dispatchable=False,
     ),
     rungs.cuda(
         "tiled",
@@ -41,7 +41,7 @@ RUNGS = (
         "one kernel: tiles of keys, online softmax; scores stay on the chip",
         heuristics.fits_tiled,
         ({},),
-        serves=False,
+        dispatchable=False,
     ),
     rungs.cuda(
         "mma",

@@ -17,7 +17,7 @@ _NATIVE = "the formula, one sequence after another"
 LADDER = Ladder(
     spec.FORWARD,
     (
-        Rung("native", "torch", "torch_rungs:native", _NATIVE, waits=True),
+        Rung("native", "torch", "torch_rungs:native", _NATIVE, syncs_host=True),
         rungs.triton(
             "varlen",
             "",
@@ -33,7 +33,7 @@ LADDER = Ladder(
 LADDER_BACKWARD = Ladder(
     spec.BACKWARD,
     (
-        Rung("native", "torch", "torch_rungs:native_backward", _NATIVE, waits=True),
+        Rung("native", "torch", "torch_rungs:native_backward", _NATIVE, syncs_host=True),
         Rung(
             "triton_varlen",
             "triton",

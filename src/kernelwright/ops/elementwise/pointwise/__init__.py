@@ -25,7 +25,7 @@ def _grid2d(f: spec.Formula) -> Rung:
         "columns along x, rows along y: a row shared by all rows needs no division",
         heuristics.fits_grid2d,
         heuristics.GRID2D_CONFIGS,
-        serves=f.binary,
+        dispatchable=f.binary,
     )
 
 

@@ -10,7 +10,7 @@ from kernelwright.dispatch import bind
 from . import heuristics, heuristics_runs, spec
 
 RUNGS = (
-    Rung("manual", "torch", "torch_rungs:manual", "rows selected by index", serves=False),
+    Rung("manual", "torch", "torch_rungs:manual", "rows selected by index", dispatchable=False),
     Rung("native", "torch", "torch_rungs:native", "PyTorch's own operator"),
     Rung("compiled", "inductor", "torch_rungs:manual", "the selection, by torch.compile"),
     Rung(
@@ -59,7 +59,7 @@ RUNGS_BACKWARD = (
         "torch",
         "torch_rungs:manual_backward",
         "rows added by index, in float32",
-        serves=False,
+        dispatchable=False,
         deterministic=False,
     ),
     Rung("native", "torch", "torch_rungs:native_backward", "PyTorch's own operator"),
@@ -68,7 +68,7 @@ RUNGS_BACKWARD = (
         "inductor",
         "torch_rungs:manual_backward",
         "the addition, by torch.compile: atomics",
-        serves=False,
+        dispatchable=False,
         deterministic=False,
     ),
     Rung(
@@ -78,7 +78,7 @@ RUNGS_BACKWARD = (
         "partial sums of a tile of positions, added by atomics in float32",
         supports=heuristics.fits,
         configs=heuristics.TRITON_ATOMICS_CONFIGS,
-        serves=False,
+        dispatchable=False,
         deterministic=False,
     ),
     Rung(
@@ -89,7 +89,7 @@ RUNGS_BACKWARD = (
         supports=heuristics.fits,
         configs=heuristics.ATOMICS_CONFIGS,
         sources=("cuda_atomics.cu",),
-        serves=False,
+        dispatchable=False,
         deterministic=False,
     ),
     Rung(

@@ -27,7 +27,7 @@ def _adding(suffix: str) -> tuple[Rung, ...]:
     return (
         Rung(
             "manual", "torch", f"torch_rungs:manual{suffix}", "a sum in float32",
-            serves=False, deterministic=False,
+            dispatchable=False, deterministic=False,
         ),
         # PyTorch adds by atomics on a GPU
         Rung(
@@ -36,7 +36,7 @@ def _adding(suffix: str) -> tuple[Rung, ...]:
         ),
         rungs.cuda(
             "atomics", suffix, "atomic additions in L2, in float32", heuristics.fits_add,
-            heuristics.ATOMICS, serves=False, deterministic=False,
+            heuristics.ATOMICS, dispatchable=False, deterministic=False,
         ),
         rungs.cuda(
             "sorted", suffix, "positions sorted by element, runs added in order",

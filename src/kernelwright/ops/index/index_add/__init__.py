@@ -13,7 +13,7 @@ from . import heuristics, spec
 RUNGS = (
     Rung(
         "manual", "torch", "torch_rungs:manual", "a product and a sum, in float32",
-        serves=False, deterministic=False,
+        dispatchable=False, deterministic=False,
     ),
     # PyTorch adds by atomics on a GPU
     Rung(
@@ -21,7 +21,7 @@ RUNGS = (
     ),
     rungs.cuda(
         "atomics", "", "a copy, then atomic additions in L2, in float32", heuristics.fits,
-        heuristics.ATOMICS, serves=False, deterministic=False,
+        heuristics.ATOMICS, dispatchable=False, deterministic=False,
     ),
     rungs.cuda(
         "small", "", "few rows: each position is compared with all others", heuristics.fits_small,

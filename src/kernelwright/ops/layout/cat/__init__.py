@@ -14,7 +14,7 @@ from kernelwright.ops._out import written
 from . import heuristics, spec
 
 RUNGS = (
-    Rung("manual", "torch", "torch_rungs:manual", "one copy per tensor", serves=False),
+    Rung("manual", "torch", "torch_rungs:manual", "one copy per tensor", dispatchable=False),
     Rung("native", "torch", "torch_rungs:native", "PyTorch's own operator"),
     rungs.cuda("naive", "", "one element per thread", heuristics.fits, heuristics.THREADS),
     rungs.cuda("vec16", "", "16-byte stores for any widths", heuristics.fits, heuristics.VEC16),

@@ -12,7 +12,13 @@ from kernelwright.dispatch import bind
 from . import heuristics, spec
 
 RUNGS = (
-    Rung("manual", "torch", "torch_rungs:manual", "a fill, then a copy into its box", serves=False),
+    Rung(
+        "manual",
+        "torch",
+        "torch_rungs:manual",
+        "a fill, then a copy into its box",
+        dispatchable=False,
+    ),
     Rung("native", "torch", "torch_rungs:native", "PyTorch's own operator"),
     rungs.cuda("naive", "", "one element per thread", heuristics.fits, heuristics.THREADS),
     rungs.triton("block", "", "a block per program", heuristics.fits, heuristics.TRITON),

@@ -14,14 +14,16 @@ from . import heuristics, spec
 
 TRITON = ({"side": 32, "num_warps": 4}, {"side": 64, "num_warps": 8})
 RUNGS = (
-    Rung("manual", "torch", "torch_rungs:manual", "elements by computed indices", serves=False),
+    Rung(
+        "manual", "torch", "torch_rungs:manual", "elements by computed indices", dispatchable=False
+    ),
     Rung("native", "torch", "torch_rungs:native", "PyTorch's own operator"),
     rungs.cuda(
         "naive", "", "one element per thread", heuristics.fits_any, heuristics.THREADS
     ),
     rungs.cuda(
         "tile", "", "a tile through shared memory", heuristics.fits_tiles, heuristics.SQUARE,
-        serves=False,
+        dispatchable=False,
     ),
     rungs.cuda(
         "padded", "", "a row stride of 33 in the tile: no bank conflicts", heuristics.fits_tiles,

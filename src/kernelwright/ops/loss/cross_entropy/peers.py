@@ -112,10 +112,10 @@ def _liger_together(x, target, reduction, ignore_index, label_smoothing, **other
 PEERS = (
     Peer("torch", "cross_entropy", _loss(_torch), "torch"),
     Peer("torch.compile", "cross_entropy", _loss(_compiled), "torch"),
-    Peer("liger", "cross_entropy", _loss(_liger), "liger_kernel", waits=True),
+    Peer("liger", "cross_entropy", _loss(_liger), "liger_kernel", syncs_host=True),
     Peer("torch", "cross_entropy.backward", _gradient(_torch), "torch"),
     Peer("torch.compile", "cross_entropy.backward", _gradient(_compiled), "torch"),
     Peer("torch", "cross_entropy_with_grad", _together(_torch), "torch"),
     Peer("torch.compile", "cross_entropy_with_grad", _together(_compiled), "torch"),
-    Peer("liger", "cross_entropy_with_grad", _liger_together, "liger_kernel", waits=True),
+    Peer("liger", "cross_entropy_with_grad", _liger_together, "liger_kernel", syncs_host=True),
 )

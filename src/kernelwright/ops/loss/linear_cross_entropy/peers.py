@@ -58,5 +58,5 @@ def _liger(x, w, target, ignore_index, label_smoothing):
 PEERS = (
     Peer("torch", "linear_cross_entropy", _trained(_torch), "torch"),
     Peer("torch.compile", "linear_cross_entropy", _trained(_compiled), "torch"),
-    Peer("liger", "linear_cross_entropy", _trained(_liger), "liger_kernel", waits=True),
+    Peer("liger", "linear_cross_entropy", _trained(_liger), "liger_kernel", syncs_host=True),
 )

@@ -17,14 +17,14 @@ RUNGS = (
         native="cuDNN",
         compiled=None,
     ),
-    rungs.cuda("naive", "", "one thread per result", heuristics.fits, ({},), serves=False),
+    rungs.cuda("naive", "", "one thread per result", heuristics.fits, ({},), dispatchable=False),
     rungs.cuda(
         "implicit",
         "",
         "tiles of the matrix of patches are assembled in shared memory",
         heuristics.fits_implicit,
         ({},),
-        serves=False,
+        dispatchable=False,
     ),
 )
 LADDER = Ladder(

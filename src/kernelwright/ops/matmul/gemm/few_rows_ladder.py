@@ -62,9 +62,9 @@ def _stream(entry: str, supports, heuristic) -> Rung:
 
 RUNGS = (
     _rung("gemv_thread", "thread", "few rows: one thread per result", shape.fits_thread,
-          serves=False),
+          dispatchable=False),
     _rung("gemv_warp", "warp", "few rows: one warp per row of the weight", shape.fits_vectors,
-          serves=False),
+          dispatchable=False),
     _rung("gemv_split", "split", "few rows: warps divide k; eight rows of loads per thread",
           shape.fits_vectors),
     _rung("few_rows", "tensor_cores", "up to 64 rows: tensor cores; blocks divide k",

@@ -55,7 +55,7 @@ RUNGS = (
         shape.fits_grid,
         ({},),
         "",
-        serves=False,
+        dispatchable=False,
     ),
     _rung(
         "wgmma_tma",
@@ -64,7 +64,7 @@ RUNGS = (
         shape.fits_grid,
         shape.TMA_CONFIGS,
         "_tma",
-        serves=False,
+        dispatchable=False,
     ),
     _product(
         "wgmma_persistent",

@@ -9,7 +9,7 @@ from . import few_rows_choice, few_rows_ladder, heuristics, hopper_ladder, spec
 
 def _lesson(trick: str, idea: str, configs=({},), supports=heuristics.fits_rows) -> Rung:
     """A teaching rung, for contiguous rows."""
-    return rungs.cuda(trick, "", idea, supports, configs, serves=False)
+    return rungs.cuda(trick, "", idea, supports, configs, dispatchable=False)
 
 
 RUNGS = (
@@ -19,7 +19,7 @@ RUNGS = (
         "torch_rungs:manual",
         "every product in memory, then their sums",
         supports=heuristics.fits_manual,
-        serves=False,
+        dispatchable=False,
     ),
     Rung("native", "torch", "torch_rungs:native", "cuBLAS"),
     Rung(
@@ -90,7 +90,7 @@ LINEAR_RUNGS = (
         "torch_rungs:manual_linear",
         "every product in memory, then their sums",
         supports=heuristics.fits_manual_linear,
-        serves=False,
+        dispatchable=False,
     ),
     Rung("native", "torch", "torch_rungs:native_linear", "cuBLAS, then PyTorch's operators"),
     Rung(

@@ -24,7 +24,7 @@ RUNGS = (
     *rungs.pytorch(
         manual="one product per group, in float32",
         native="PyTorch's grouped product, or a loop",
-        compiled=None, waits=True,
+        compiled=None, syncs_host=True,
     ),
     rungs.cuda("mma", "", "blocks search for their groups; tiles of 64 x 64",
                heuristics.fits_mma, ({},)),
@@ -36,7 +36,7 @@ SWIGLU_RUNGS = (
         "_swiglu",
         manual="one product per group in float32, then the formula",
         native="PyTorch's grouped product, then its activation and product",
-        compiled=None, waits=True,
+        compiled=None, syncs_host=True,
     ),
     _wgmma("_swiglu", "tiles with equally many columns of the gate and of the values",
            heuristics.fits_swiglu_wgmma),

@@ -36,7 +36,7 @@ RUNGS = (
         "few rows: one warp per row of the weight, converted to float32 in registers",
         heuristics.fits_warp,
         ({},),
-        serves=False,
+        dispatchable=False,
     ),
     rungs.cuda(
         "few_rows",

@@ -17,7 +17,7 @@ RUNGS = (
         native="cuSPARSE",
         compiled=None,
     ),
-    rungs.cuda("thread", "", "one thread per row", heuristics.fits, ({},), serves=False),
+    rungs.cuda("thread", "", "one thread per row", heuristics.fits, ({},), dispatchable=False),
     rungs.cuda(
         "warp",
         "",

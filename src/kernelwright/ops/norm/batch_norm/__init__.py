@@ -42,7 +42,7 @@ def _cuda(trick: str, idea: str, suffix: str = "", file: str | None = None, **mo
 
 def _training(suffix: str) -> tuple[Rung, ...]:
     """The rungs from the slowest to the fastest; `suffix` is "_backward" in a backward's."""
-    block = {"fits": "channel", "configs": heuristics.THREADS_CONFIGS, "serves": False}
+    block = {"fits": "channel", "configs": heuristics.THREADS_CONFIGS, "dispatchable": False}
     teaching = () if suffix else (
         _cuda("welford", "a block per channel, a division per element", **block),
         _cuda("two_passes", "a block per channel: the mean, then the squares about it", **block),

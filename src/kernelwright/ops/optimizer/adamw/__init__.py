@@ -24,7 +24,7 @@ RUNGS = (
         "the update in registers, one kernel per parameter",
         heuristics.fits_each,
         heuristics.EACH,
-        serves=False,
+        dispatchable=False,
     ),
     rungs.triton(
         "list",

@@ -65,7 +65,13 @@ def _fused_rungs(name: str, kept: str, backward: str) -> tuple[Rung, ...]:
     """The ladder of an operator whose PyTorch rungs are called `name`."""
     return (
         *(
-            Rung(way, "torch", f"torch_rungs:{way}_{name}{backward}", idea, serves=way == "native")
+            Rung(
+                way,
+                "torch",
+                f"torch_rungs:{way}_{name}{backward}",
+                idea,
+                dispatchable=way == "native",
+            )
             for way, idea in (
                 ("manual", "the formula, rounded once"),
                 ("native", "PyTorch's operators, and Philox in its integer operators"),

@@ -14,7 +14,7 @@ from . import heuristics, spec
 def _atomics(trick: str, idea: str) -> Rung:
     return rungs.cuda(
         trick, "", idea, heuristics.fits_atomics, heuristics.ATOMICS,
-        sources=("dot.cuh",), serves=False, deterministic=False,
+        sources=("dot.cuh",), dispatchable=False, deterministic=False,
     )  # fmt: skip
 
 

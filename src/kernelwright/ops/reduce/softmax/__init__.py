@@ -28,7 +28,7 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
             "the formula, one thread per row",
             heuristics.fits_rows,
             heuristics.THREAD_CONFIGS,
-            serves=False,
+            dispatchable=False,
         ),
         rungs.triton(
             "columns",

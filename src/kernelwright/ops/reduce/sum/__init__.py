@@ -24,7 +24,7 @@ def _step(name: str, idea: str, configs, supports=heuristics.fits_whole, **more)
 
 
 def _lesson(name: str, idea: str, configs) -> Rung:
-    return _step(name, idea, configs, serves=False)
+    return _step(name, idea, configs, dispatchable=False)
 
 
 RUNGS = (
@@ -33,7 +33,7 @@ RUNGS = (
         "torch",
         "torch_rungs:manual",
         "repeated halving, one addition per kernel",
-        serves=False,
+        dispatchable=False,
     ),
     Rung("native", "torch", "torch_rungs:native", "PyTorch's own operator"),
     Rung("compiled", "inductor", "torch_rungs:native", "PyTorch's operator under torch.compile"),

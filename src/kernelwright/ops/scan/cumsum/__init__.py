@@ -14,7 +14,7 @@ FEW_COLUMNS = 2048  # below: a transposed copy costs less than idle multiprocess
 
 
 def _lesson(name: str, idea: str, configs, **more) -> Rung:
-    return rungs.cuda(name, "", idea, heuristics.fits_plain, configs, serves=False, **more)
+    return rungs.cuda(name, "", idea, heuristics.fits_plain, configs, dispatchable=False, **more)
 
 
 def _pytorch(side: str, manual: str, compiled: bool = True) -> tuple[Rung, ...]:

@@ -41,7 +41,7 @@ RADIX = rungs.cuda(
     "three launches per digit: count, scan, scatter",
     heuristics.fits_tiles,
     heuristics.RADIX,
-    serves=False,
+    dispatchable=False,
 )
 RUNGS = (
     *rungs.pytorch(manual="the places in order, and a gather by them", compiled=None),

@@ -30,6 +30,6 @@ def _of_cupy(function: str, x: torch.Tensor):
 
 
 PEERS = (
-    Peer("cupy", "msort", _sort, "cupy", waits=True),
-    Peer("cupy", "argsort", _argsort, "cupy", waits=True),
+    Peer("cupy", "msort", _sort, "cupy", syncs_host=True),
+    Peer("cupy", "argsort", _argsort, "cupy", syncs_host=True),
 )

@@ -14,11 +14,11 @@ RUNGS = (
         manual="all overlaps, and a repetition until nothing changes",
         native="groups of 1,024 boxes in order",
         compiled=None,
-        waits=True,
+        syncs_host=True,
     ),
     rungs.cuda(
         "naive", "", "one block, a box after another", heuristics.fits, heuristics.NAIVE,
-        serves=False,
+        dispatchable=False,
     ),
     rungs.cuda(
         "bitmask", "", "overlaps as bits, and a last block", heuristics.fits, heuristics.BITMASK

@@ -17,7 +17,7 @@ RUNGS = (
         manual="one point of all bins after another",
         native="a region after another, rows and then columns",
         compiled=None,
-        waits=True,
+        syncs_host=True,
     ),
     rungs.cuda("naive", "", "a result per thread", heuristics.fits, heuristics.THREADS),
     rungs.cuda(

@@ -28,13 +28,13 @@ def _native(name: str) -> Rung:
 def _cuda(name: str, trick: str, idea: str) -> Rung:
     source = f"cuda_{name}.cu"
     return Rung(
-        f"cuda_{trick}", "cuda", f"cuda:{name}", idea, _fits, serves=False, sources=(source,)
+        f"cuda_{trick}", "cuda", f"cuda:{name}", idea, _fits, dispatchable=False, sources=(source,)
     )
 
 
 def _python(language: str, name: str, trick: str, idea: str) -> Rung:
     entry = f"{language}_{name}:plan"
-    return Rung(f"{language}_{trick}", language, entry, idea, _fits, serves=False)
+    return Rung(f"{language}_{trick}", language, entry, idea, _fits, dispatchable=False)
 
 
 def _ladder(operator: Operator, *rungs: Rung) -> Ladder:
