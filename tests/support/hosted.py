@@ -6,6 +6,7 @@ CALLS are those whose host cost is counted (test_host_cost.py) and timed (tools/
 
 import ctypes
 import subprocess
+import sys
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -92,7 +93,7 @@ def hosted(folder: Path):
             (gpu_executor, "hidden_parameters", lambda *_: 0),
             (gpu_executor, "gpu_of", of_gpu),
             (dispatch.selection, "gpu_of", of_gpu),
-            (dispatch.launcher, "gpu_of", of_gpu),
+            (sys.modules["kernelwright.dispatch.launcher"], "gpu_of", of_gpu),
             (availability, "missing", lambda *_: None),
             (toolchain, "executor", _executor),
             (toolchain, "open_executor", _open_executor),

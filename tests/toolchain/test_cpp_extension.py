@@ -278,6 +278,32 @@ def test_a_checkpoint_of_python_is_recomputed_in_cpp(name, pytorch, outside):
     torch.testing.assert_close(given, torch.autograd.grad(theirs(*leaves), leaves, gy))
 
 
+@pytest.mark.parametrize("name", ["matmul", "linear"])
+def test_pytorchs_products_are_called_in_cpp(name, pytorch, outside):
+    """Under autocast too, which must not cast their operands again."""
+    ours, cache = getattr(kw, name), binding._caches[name]
+    a, b = torch.randn(2, 6, 6).to(torch.bfloat16)
+    extra = (torch.randn(6).to(torch.bfloat16),) if name == "linear" else ()
+    with outside():
+        expected = ours(a, b, *extra)
+    before = cache.in_cpp.plans()
+    assert torch.equal(ours(a, b, *extra), expected)
+    assert cache.in_cpp.plans() == before + 1
+    ours(a.float(), b.float(), *(t.float() for t in extra))  # PyTorch's setting decides on tf32
+    assert cache.in_cpp.plans() == before + 1
+
+
+def test_calls_of_aten():
+    """Strides are as asked for; what PyTorch's build lacks stays in Python."""
+    make, (a, b) = cpp_extension.loaded.aten_call, torch.randn(2, 3, 4, 4)
+    assert make("no such function", None, ()) is None
+    assert torch.equal(make("matmul", None, ())(a, b, False), a @ b)
+    c = make("matmul", None, ((1, 12, 3),))(a, b, False)
+    assert c.stride() == (1, 12, 3) and torch.equal(c, a @ b)
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        make("matmul", None, ())(a[0], b[0, :3], False)
+
+
 def test_a_result_that_shares_memory_with_an_argument_is_pythons(outside, monkeypatch):
     """C++ would make the argument itself a result of the node."""
     cache, x = binding._caches["softmax"], torch.randn(3, 4, requires_grad=True)

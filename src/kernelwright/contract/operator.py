@@ -214,6 +214,8 @@ class Rung:
         deterministic: the same inputs give the same bits.
         sources: the files in the folder of the entry's module that it compiles, "cuda_warp.cu".
         syncs_host: in PyTorch, reads numbers back to the host, so no CUDA graph can capture it.
+        aten: in PyTorch, `aten(gpu, **specs)` returns the name of the function that makes the same
+            call in C++ (toolchain/cpp_extension/aten_calls.h), or None.
     """
 
     name: str
@@ -227,6 +229,7 @@ class Rung:
     deterministic: bool = True
     sources: tuple[str, ...] = ()
     syncs_host: bool = False
+    aten: Callable[..., str | None] | None = None
 
     def __post_init__(self):
         assert self.backend in BACKENDS, self.backend

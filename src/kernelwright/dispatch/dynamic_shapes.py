@@ -27,11 +27,10 @@ from kernelwright.contract.symbolic_int import GuardedCache, NotOpen, SymbolicIn
 from .launcher import (
     RungFunction,
     device_of,
-    entry_of,
+    in_pytorch,
     launcher,
     plan_of,
     required_strides,
-    restrided,
 )
 from .selection import Choice, select
 
@@ -156,12 +155,13 @@ class OpenCalls:
     ) -> Bind | None:
         rung = choice.rung
         if rung.backend == "torch":  # reads the sizes itself
-            function = entry_of(self._ladder, rung)
+            bound = in_pytorch(self._ladder, rung, specs, device)
             strides = required_strides(self._ladder.operator, specs, copies)
             if strides is None:
+                function = bound(None)
                 return lambda *_: function
             of = trace.function(source(strides))
-            return lambda *sizes: restrided(function, of(*sizes))
+            return lambda *sizes: bound(of(*sizes))
         if not rung.is_gpu:
             return None
         plan = plan_of(self._ladder, rung, specs, device=device, config=choice.config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -12,11 +12,12 @@ import torch
 from kernelwright import toolchain
 from kernelwright.contract import H200, Config, Ladder, Operator, Plan, Rung, TensorSpec
 from kernelwright.machine import gpu_of
-from kernelwright.toolchain import inductor
+from kernelwright.toolchain import cpp_extension, inductor
 
 from .selection import Choice, config_of, select, specs_of
 
 RungFunction = Callable[..., Any]  # takes the operator's arguments in the schema's order
+Strides = tuple[tuple[int, ...], ...]  # of each result
 
 
 def launcher(
@@ -44,11 +45,11 @@ def rung_function(
     ladder: Ladder, choice: Choice, specs, copies, device: torch.device
 ) -> RungFunction:
     rung = choice.rung
-    if rung.backend in ("torch", "inductor"):
-        fn = entry_of(ladder, rung)
-        if rung.backend == "inductor":
-            fn = inductor.compiled(fn, device)
-        return _as_promised(fn, ladder.operator, specs, copies)
+    strides = required_strides(ladder.operator, specs, copies)
+    if rung.backend == "inductor":
+        return restrided(inductor.compiled(entry_of(ladder, rung), device), strides)
+    if rung.backend == "torch":
+        return in_pytorch(ladder, rung, specs, device)(strides)
     return toolchain.executor(
         plan_of(ladder, rung, specs, device=device, config=choice.config),
         ladder.operator,
@@ -58,14 +59,35 @@ def rung_function(
     )
 
 
-def _as_promised(fn: Callable, operator: Operator, specs, copies) -> RungFunction:
-    """A PyTorch function whose results are given the strides that the operator specifies. PyTorch
-    may derive strides from a permuted input, but torch.compile relies on those of the fake."""
-    strides = required_strides(operator, specs, copies)
-    return fn if strides is None else restrided(fn, strides)
+def in_pytorch(
+    ladder: Ladder, rung: Rung, specs, device: torch.device
+) -> Callable[[Strides | None], RungFunction]:
+    """Returns a function of the strides that results must have, which returns a PyTorch rung's
+    function."""
+    function = entry_of(ladder, rung)
+    gpu = gpu_of(device)
+    name = rung.aten(gpu, **specs) if rung.aten and gpu else None
+
+    def bound(strides: Strides | None) -> RungFunction:
+        plain = restrided(function, strides)
+        if name is None:
+            return plain
+        run = partial(plain)
+        run.again = lambda: aten_call(name, plain, strides)  # pyright: ignore
+        return run
+
+    return bound
 
 
-def required_strides(operator: Operator, specs, copies) -> tuple[tuple[int, ...], ...] | None:
+def aten_call(name: str, plain: RungFunction, strides: Strides | None) -> RungFunction:
+    """The same call in C++ (toolchain/cpp_extension/aten_calls.h), which calls `plain` where it
+    does not apply; `plain` itself where PyTorch's build has no such function."""
+    module = cpp_extension.loaded
+    assert module is not None
+    return module.aten_call(name, plain, strides or ()) or plain
+
+
+def required_strides(operator: Operator, specs, copies) -> Strides | None:
     """The strides that the operator specifies for its results, if PyTorch's may differ."""
     given = [t for t in specs.values() if isinstance(t, TensorSpec)]
     if not operator.results or (not copies and all(t.is_contiguous() for t in given)):
@@ -73,8 +95,11 @@ def required_strides(operator: Operator, specs, copies) -> tuple[tuple[int, ...]
     return tuple(t.strides for t in operator.outputs(**specs))
 
 
-def restrided(fn: Callable, strides: tuple[tuple[int, ...], ...]) -> RungFunction:
-    """A function whose results have these strides."""
+def restrided(fn: Callable, strides: Strides | None) -> RungFunction:
+    """A function whose results have these strides, if any are given. PyTorch may derive strides
+    from a permuted input, but torch.compile relies on those of the fake."""
+    if strides is None:
+        return fn
 
     def run(*args):
         out = fn(*args)

@@ -118,7 +118,7 @@ def opened(
         described = description_of(plan, operator, tensors, copies, sizes)
     in_cpp = [
         "if cpp_extension.loaded is not None:",
-        f"    return cpp_extension.loaded.Plan(device, kept, {described})",
+        f"    return cpp_extension.loaded.plan(device, kept, {described})",
     ] if described else []  # fmt: skip
     lines = [f"def bind({', '.join(trace.values)}):", *sizes.lines, *in_cpp, *run.splitlines(),
              "return run"]  # fmt: skip

@@ -1,19 +1,20 @@
 // The extension module kernelwright_calls: a call of an operator from its arguments to its
 // launches, and its node in autograd's graph, without Python.
 //
-//     Plan(...)                           plan.h; a call runs the plan
+//     plan(...), aten_call(name, ...)     a Runner: plan.h, aten_calls.h
 //     Caller(kinds, bound, run)           caller(argument, ..., rung)
 //     Entry(caller, ...)                  entry(argument, ..., rung), with autograd
+#include "aten_calls.h"
 #include "node.h"
 
 namespace kw {
 namespace {
 
 // clang-format off
-struct PlanObject {
+struct RunnerObject {
   PyObject_HEAD
   vectorcallfunc call;
-  std::shared_ptr<const Plan> plan;
+  std::shared_ptr<const Runner> runner;
 };
 
 struct Caller {
@@ -34,7 +35,7 @@ struct Entry {
 };
 // clang-format on
 
-extern PyTypeObject plan_type, caller_type, entry_type;
+extern PyTypeObject runner_type, caller_type, entry_type;
 PyObject *current_level;  // "_current_level"
 
 PyObject *wrapped(Tensors &&results) {
@@ -52,15 +53,15 @@ PyObject *wrapped(Tensors &&results) {
   return tuple;
 }
 
-Tensors run(const Plan &plan, at::ArrayRef<Argument> given) {
+Tensors run(const Runner &runner, at::ArrayRef<Argument> given) {
   const Unlocked unlocked;
-  return plan.run(given);
+  return runner.run(given);
 }
 
-// Calls a plan alone, with the arguments of the function that `gpu_executor` generates.
-PyObject *call_plan(PyObject *self, PyObject *const *args, size_t count, PyObject *keywords) {
+// Calls a runner alone, with the arguments of the function that `gpu_executor` generates.
+PyObject *call_runner(PyObject *self, PyObject *const *args, size_t count, PyObject *keywords) {
   HANDLE_TH_ERRORS
-  TORCH_CHECK_TYPE(!keywords, "a plan takes no keywords");
+  TORCH_CHECK_TYPE(!keywords, "a runner takes no keywords");
   Arguments given;
   for (Py_ssize_t i = 0; i < PyVectorcall_NARGS(count); i++) {
     Argument a;
@@ -71,22 +72,22 @@ PyObject *call_plan(PyObject *self, PyObject *const *args, size_t count, PyObjec
     }
     given.push_back(std::move(a));
   }
-  const auto plan = reinterpret_cast<PlanObject *>(self)->plan;
-  return wrapped(run(*plan, given));
+  const auto runner = reinterpret_cast<RunnerObject *>(self)->runner;
+  return wrapped(run(*runner, given));
   END_HANDLE_TH_ERRORS
 }
 
 // The bound plan or function for these arguments and rung; binds and stores it in the first call.
 Bound bound_to(const Caller &c, const Key &key, PyObject *const *args) {
   Bound bound = c.table->bound(key);
-  if (bound.plan || bound.function.it) return bound;
+  if (bound.runner || bound.function.it) return bound;
   Object found(PyObject_Vectorcall(c.bound, args, c.kinds.size(), nullptr));
   if (!found.it) throw_python_error();
-  if (Py_IS_TYPE(found.it, &plan_type))
-    bound.plan = reinterpret_cast<PlanObject *>(found.it)->plan;
+  if (Py_IS_TYPE(found.it, &runner_type))
+    bound.runner = reinterpret_cast<RunnerObject *>(found.it)->runner;
   else
     bound.function = std::move(found);
-  c.table->keep(key, {bound.plan, Object::borrowed(bound.function.it)});
+  c.table->keep(key, {bound.runner, Object::borrowed(bound.function.it)});
   return bound;
 }
 
@@ -99,9 +100,9 @@ PyObject *call_caller(PyObject *self, PyObject *const *args, size_t count, PyObj
   Arguments arguments;
   if (!parse(c.kinds, args, arguments)) return PyObject_Vectorcall(c.run, args, given, nullptr);
   const Bound bound = bound_to(c, Key(c.kinds, arguments), args);
-  if (bound.plan)
+  if (bound.runner)
     return wrapped(
-        run(*bound.plan, at::ArrayRef<Argument>(arguments.data(), arguments.size() - 1)));
+        run(*bound.runner, at::ArrayRef<Argument>(arguments.data(), arguments.size() - 1)));
   return PyObject_Vectorcall(bound.function.it, args, given - 1, nullptr);
   END_HANDLE_TH_ERRORS
 }
@@ -167,12 +168,12 @@ PyObject *call_entry(PyObject *self, PyObject *const *args, size_t count, PyObje
   if (differentiable && !derivative) Py_RETURN_NOTIMPLEMENTED;
   const Bound bound = bound_to(c, Key(c.kinds, arguments), named.data());
   if (!differentiable) {
-    if (bound.plan) return wrapped(run(*bound.plan, operands));
+    if (bound.runner) return wrapped(run(*bound.runner, operands));
     return PyObject_Vectorcall(bound.function.it, args, given - 1, nullptr);
   }
   RECORD_FUNCTION(e.name, c10::ArrayRef<const c10::IValue>{}, (int64_t)at::sequence_number::peek());
-  auto results = bound.plan ? std::optional(run(*bound.plan, operands))
-                            : run_function(bound.function.it, args, given - 1, operands);
+  auto results = bound.runner ? std::optional(run(*bound.runner, operands))
+                              : run_function(bound.function.it, args, given - 1, operands);
   if (!results) Py_RETURN_NOTIMPLEMENTED;
   record(derivative, operands, *results);
   return wrapped(std::move(*results));
@@ -186,17 +187,35 @@ template <typename T> T *allocated(PyTypeObject *type, vectorcallfunc call) {
   return made;
 }
 
-PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *) {
+PyObject *object_of(std::shared_ptr<const Runner> runner) {
+  auto *object = allocated<RunnerObject>(&runner_type, call_runner);
+  new (&object->runner) std::shared_ptr<const Runner>(std::move(runner));
+  return reinterpret_cast<PyObject *>(object);
+}
+
+PyObject *new_plan(PyObject *, PyObject *args) {
   HANDLE_TH_ERRORS
-  auto plan = std::make_shared<const Plan>(args);
-  auto *made = allocated<PlanObject>(type, call_plan);
-  new (&made->plan) std::shared_ptr<const Plan>(std::move(plan));
-  return reinterpret_cast<PyObject *>(made);
+  return object_of(std::make_shared<const Plan>(args));
   END_HANDLE_TH_ERRORS
 }
 
-void plan_dealloc(PyObject *self) {
-  std::destroy_at(&reinterpret_cast<PlanObject *>(self)->plan);
+PyObject *new_aten_call(PyObject *, PyObject *args) {
+  HANDLE_TH_ERRORS
+  const char *name;
+  PyObject *rung, *strides;
+  if (!PyArg_ParseTuple(args, "sOO!", &name, &rung, &PyTuple_Type, &strides)) return nullptr;
+  const AtenFunction function = aten_function(name);
+  if (!function) Py_RETURN_NONE;
+  std::vector<std::vector<int64_t>> of_results;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(strides); i++)
+    of_results.push_back(integers(PyTuple_GET_ITEM(strides, i)));
+  return object_of(
+      std::make_shared<const AtenCall>(function, Object::borrowed(rung), std::move(of_results)));
+  END_HANDLE_TH_ERRORS
+}
+
+void runner_dealloc(PyObject *self) {
+  std::destroy_at(&reinterpret_cast<RunnerObject *>(self)->runner);
   Py_TYPE(self)->tp_free(self);
 }
 
@@ -331,8 +350,8 @@ PyTypeObject type_of(const char *name, size_t size, size_t call, newfunc make, d
   return type;
 }
 
-PyTypeObject plan_type = type_of("kernelwright_calls.Plan", sizeof(PlanObject),
-                                 offsetof(PlanObject, call), plan_new, plan_dealloc);
+PyTypeObject runner_type = type_of("kernelwright_calls.Runner", sizeof(RunnerObject),
+                                   offsetof(RunnerObject, call), nullptr, runner_dealloc);
 // Callers and entries live as long as their operators, until the process ends.
 PyTypeObject caller_type = type_of("kernelwright_calls.Caller", sizeof(Caller),
                                    offsetof(Caller, call), caller_new, nullptr);
@@ -347,6 +366,10 @@ PyObject *set_launcher(PyObject *, PyObject *capsule) {
 }
 
 PyMethodDef methods[] = {
+    {"plan", new_plan, METH_VARARGS, "A Runner that launches kernels (plan.h)"},
+    {"aten_call", new_aten_call, METH_VARARGS,
+     "A Runner that calls one of PyTorch's operators: (name, rung, strides of results); None if "
+     "there is none of this name (aten_calls.h)"},
     {"set_launcher", set_launcher, METH_O, "The capsule `interface` of kernelwright_launcher"},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -360,7 +383,7 @@ PyMODINIT_FUNC PyInit_kernelwright_calls() {
   caller_type.tp_methods = caller_methods;
   current_level = PyUnicode_InternFromString("_current_level");
   PyObject *module = current_level ? PyModule_Create(&definition) : nullptr;
-  for (auto [name, type] : {std::pair{"Plan", &plan_type}, std::pair{"Caller", &caller_type},
+  for (auto [name, type] : {std::pair{"Runner", &runner_type}, std::pair{"Caller", &caller_type},
                             std::pair{"Entry", &entry_type}})
     if (module && (PyType_Ready(type) < 0 ||
                    PyModule_AddObjectRef(module, name, reinterpret_cast<PyObject *>(type)) < 0))

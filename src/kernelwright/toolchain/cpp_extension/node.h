@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
 
+#include "python_call.h"
 #include "table.h"
 
 namespace kw {
@@ -42,55 +43,6 @@ struct Derivative {
   bool alike;                                // all tensors must have the same shape and dtype
   bool half;  // all tensors must have 16 bits, or 64, and autocast would not cast them
 };
-
-inline PyObject *object_of(const Scalar &value) {
-  switch (value.index()) {
-    case 1:
-      return PyBool_FromLong(std::get<bool>(value));
-    case 2:
-      return PyLong_FromLongLong(std::get<int64_t>(value));
-    case 3:
-      return PyFloat_FromDouble(std::get<double>(value));
-    case 4:
-      return PyUnicode_FromStringAndSize(std::get<std::string>(value).data(),
-                                         (Py_ssize_t)std::get<std::string>(value).size());
-    case 5: {
-      const auto &numbers = std::get<std::vector<int64_t>>(value);
-      PyObject *tuple = PyTuple_New((Py_ssize_t)numbers.size());
-      for (size_t i = 0; tuple && i < numbers.size(); i++)
-        PyTuple_SET_ITEM(tuple, (Py_ssize_t)i, PyLong_FromLongLong(numbers[i]));
-      return tuple;
-    }
-    default:
-      Py_RETURN_NONE;
-  }
-}
-
-// The tensors that a function returns: one or a tuple, with None for those that are absent.
-inline Tensors tensors_of(PyObject *returned) {
-  Tensors found;
-  const bool many = PyTuple_Check(returned);
-  for (Py_ssize_t i = 0; i < (many ? PyTuple_GET_SIZE(returned) : 1); i++) {
-    PyObject *one = many ? PyTuple_GET_ITEM(returned, i) : returned;
-    found.push_back(one == Py_None ? at::Tensor() : THPVariable_Unpack(one));
-  }
-  return found;
-}
-
-// A function's results for the arguments, without a rung. The caller holds the interpreter's lock.
-inline Tensors call_python(PyObject *function, at::ArrayRef<Argument> given) {
-  std::vector<Object> objects;
-  std::vector<PyObject *> borrowed;
-  for (const auto &a : given) {
-    objects.emplace_back(a.tensor ? THPVariable_Wrap(*a.tensor) : object_of(a.value));
-    if (!objects.back().it) throw_python_error();
-    borrowed.push_back(objects.back().it);
-  }
-  borrowed.push_back(Py_None);
-  const Object result(PyObject_Vectorcall(function, borrowed.data(), borrowed.size(), nullptr));
-  if (!result.it) throw_python_error();
-  return tensors_of(result.it);
-}
 
 // Whether a tensor's Python object, if it has one, is a torch.Tensor and not of a subclass.
 inline bool is_exact(const at::Tensor &t) {
@@ -257,14 +209,13 @@ class Node : public torch::autograd::Node {
   }
 
   static Tensors run(const Derivative::Call &call, const Prepared &prepared) {
-    if (prepared.direct) {
-      Arguments keyed = prepared.arguments;
-      keyed.emplace_back();  // no rung
-      const Key key(call.kinds, keyed);
-      if (const auto plan = call.table->plan(key)) return plan->run(prepared.arguments);
-    }
+    Arguments keyed = prepared.arguments;
+    keyed.emplace_back();  // no rung
+    if (prepared.direct)
+      if (const auto runner = call.table->runner(Key(call.kinds, keyed)))
+        return runner->run(prepared.arguments);
     const Locked locked;
-    return call_python(prepared.direct ? call.run : call.call, prepared.arguments);
+    return call_python(prepared.direct ? call.run : call.call, keyed);
   }
 };
 

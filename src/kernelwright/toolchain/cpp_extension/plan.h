@@ -126,7 +126,21 @@ inline Value number(char kind, const Scalar &given) {
   return value;
 }
 
-class Plan {
+inline std::vector<int64_t> integers(PyObject *tuple) {
+  std::vector<int64_t> found;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++)
+    found.push_back(number('l', PyTuple_GET_ITEM(tuple, i)).i64);
+  return found;
+}
+
+// What runs a call. The caller has released the interpreter's lock and disabled autograd.
+class Runner {
+ public:
+  virtual Tensors run(at::ArrayRef<Argument> given) const = 0;
+  virtual ~Runner() = default;
+};
+
+class Plan : public Runner {
  public:
   // Plan(device, kept, results, copies, workspace, zeroed, launches), of which
   //   kept: the objects to which the launches point
@@ -159,8 +173,7 @@ class Plan {
       launches_.push_back(launch(PyTuple_GET_ITEM(launches, i)));
   }
 
-  // Returns the results. The caller has released the interpreter's lock and disabled autograd.
-  Tensors run(at::ArrayRef<Argument> given) const {
+  Tensors run(at::ArrayRef<Argument> given) const override {
     const c10::DeviceGuard guard(device_);
     Tensors copied, made;
     c10::SmallVector<const at::Tensor *, 8> tensors;
@@ -213,7 +226,7 @@ class Plan {
     return made;
   }
 
-  ~Plan() {
+  ~Plan() override {
     const Locked locked;
     zeroed_ = Object();
     kept_ = Object();
@@ -242,13 +255,6 @@ class Plan {
     std::vector<Source> sources;
     std::vector<Map> maps;
   };
-
-  static std::vector<int64_t> integers(PyObject *tuple) {
-    std::vector<int64_t> found;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++)
-      found.push_back(number('l', PyTuple_GET_ITEM(tuple, i)).i64);
-    return found;
-  }
 
   static Result result(PyObject *given) {
     PyObject *shape, *strides, *dtype;

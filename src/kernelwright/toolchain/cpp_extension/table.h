@@ -131,19 +131,19 @@ class Key {
   }
 };
 
-// What is bound: a plan, or a Python function.
+// What is bound: a plan or a call of ATen, or a Python function.
 struct Bound {
-  std::shared_ptr<const Plan> plan;
+  std::shared_ptr<const Runner> runner;
   Object function;
 };
 
 // Threads of autograd read it without the interpreter's lock; threads with the lock write it.
 class Table {
  public:
-  std::shared_ptr<const Plan> plan(const Key &key) const {
+  std::shared_ptr<const Runner> runner(const Key &key) const {
     const std::lock_guard lock(mutex_);
     const auto found = known_.find(key.view());
-    return found == known_.end() ? nullptr : found->second.plan;
+    return found == known_.end() ? nullptr : found->second.runner;
   }
 
   // A copy; with neither if nothing is bound yet.
@@ -151,7 +151,7 @@ class Table {
     const std::lock_guard lock(mutex_);
     const auto found = known_.find(key.view());
     if (found == known_.end()) return {};
-    return {found->second.plan, Object::borrowed(found->second.function.it)};
+    return {found->second.runner, Object::borrowed(found->second.function.it)};
   }
 
   void keep(const Key &key, Bound bound) {
@@ -167,7 +167,7 @@ class Table {
   size_t plans() const {
     const std::lock_guard lock(mutex_);
     size_t found = 0;
-    for (const auto &[_, bound] : known_) found += bound.plan != nullptr;
+    for (const auto &[_, bound] : known_) found += bound.runner != nullptr;
     return found;
   }
 

@@ -18,15 +18,20 @@ __all__ = ["LADDER", "LADDER_BACKWARD", "scaled_dot_product_attention"]
 _NATIVE = "PyTorch's cuDNN or FlashAttention-2 kernels, otherwise the formula"
 
 
+def _pytorch() -> tuple[Rung, ...]:
+    manual, native = rungs.pytorch(native=_NATIVE, compiled=None)
+    return manual, replace(native, aten=heuristics.aten)
+
+
 def _pytorch_backward() -> tuple[Rung, ...]:
     """The rung `native` with FlashAttention-2, which adds up the gradients of queries with
     atomics."""
     manual, native = rungs.pytorch("_backward", native=_NATIVE, compiled=None)
-    return manual, replace(native, deterministic=False)
+    return manual, replace(native, deterministic=False, aten=heuristics.aten_backward)
 
 
 RUNGS = (
-    *rungs.pytorch(native=_NATIVE, compiled=None),
+    *_pytorch(),
     rungs.cuda(
         "staged",
         "",

@@ -147,6 +147,21 @@ def _formula(q, k, v, mask, seed) -> bool:
     return q.shape[3] > 256 or any(_off_vectors(t) is not None for t in (q, k, v))
 
 
+def aten(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
+    """The rung `native` in C++ where it may be cuDNN, which its settings decide in each call."""
+    return "attention" if _cudnn(gpu, q, k, v, mask, seed) else None
+
+
+def aten_backward(gpu, gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p):
+    """As `aten`, for the backward."""
+    return "attention_backward" if _cudnn(gpu, q, k, v, mask, seed) else None
+
+
+def _cudnn(gpu, q, k, v, mask, seed) -> bool:
+    """Whether the rung `native` uses cuDNN, unless a setting of PyTorch forbids it."""
+    return gpu.capability >= (9, 0) and q.dtype.itemsize == 2 and not _formula(q, k, v, mask, seed)
+
+
 def bucket(q, k, v, mask, seed, causal, mask_grad, scale, p, **more):
     """Key of a call in the tuned table: dtype, head size, queries, keys and heads by powers of two,
     and the kind of masking."""

@@ -276,3 +276,14 @@ def layouts(a, b) -> str:
 
 def _dtype(t, tf32: bool) -> str:
     return "tf32" if tf32 else kind(t.dtype)
+
+
+def aten(gpu, a, b, tf32):
+    """The rung `native` in C++; how float32 is rounded, it would have to find out in each call."""
+    return None if a.dtype == torch.float32 else "matmul"
+
+
+def aten_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32):
+    """As `aten`, for linear without an epilogue."""
+    epilogue = activation != "none" or gate is not None or residual is not None or keep
+    return None if x.dtype == torch.float32 or epilogue else "linear"

@@ -21,7 +21,7 @@ RUNGS = (
         supports=heuristics.fits_manual,
         dispatchable=False,
     ),
-    Rung("native", "torch", "torch_rungs:native", "cuBLAS"),
+    Rung("native", "torch", "torch_rungs:native", "cuBLAS", aten=heuristics.aten),
     Rung(
         "compiled",
         "inductor",
@@ -92,7 +92,13 @@ LINEAR_RUNGS = (
         supports=heuristics.fits_manual_linear,
         dispatchable=False,
     ),
-    Rung("native", "torch", "torch_rungs:native_linear", "cuBLAS, then PyTorch's operators"),
+    Rung(
+        "native",
+        "torch",
+        "torch_rungs:native_linear",
+        "cuBLAS, then PyTorch's operators",
+        aten=heuristics.aten_linear,
+    ),
     Rung(
         "compiled",
         "inductor",
