@@ -293,6 +293,39 @@ def test_pytorchs_products_are_called_in_cpp(name, pytorch, outside):
     assert cache.in_cpp.plans() == before + 1
 
 
+def test_checks_apply_to_calls_like_earlier_ones(outside):
+    """They are left out only for arguments that have passed them."""
+    q, kv = torch.randn(2, 4, 8, 16), torch.randn(2, 2, 8, 16)
+    a, b, bias = torch.randn(4, 5), torch.randn(6, 5), torch.randn(6)
+    attend = kw.scaled_dot_product_attention
+    for _ in range(2):  # the second time in C++ from the start
+        attend(q, kv, kv, enable_gqa=True)
+        assert kw.linear(a, b, bias).shape == kw.linear(a[None], b, bias)[0].shape == (4, 6)
+        assert kw.linear(a[None, None], b).shape == (1, 1, 4, 6)
+        kw.matmul(a, b.t())
+    for wrong, name in (
+        (lambda: attend(q, kv, kv), "key: has 2 heads"),
+        (lambda: attend(q, kv, kv, None, 2.0, enable_gqa=True), "dropout_p: "),
+        (lambda: attend(q, kv, kv, scale="1", enable_gqa=True), "scale: "),
+        (lambda: attend([q], kv, kv, enable_gqa=True), "query: "),
+        (lambda: kw.matmul([a], b), "input: "),
+        (lambda: kw.matmul(a, None), "other: "),
+        (lambda: kw.linear(a, b, [bias]), "bias: "),
+        (lambda: kw.linear(a, b.half()), "weight: "),
+        (lambda: kw.linear(a, b, bias[:5]), "bias: "),
+    ):
+        with pytest.raises((TypeError, ValueError), match=name):
+            wrong()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert kw.linear(a, b, bias).dtype == kw.matmul(a, b.t()).dtype == torch.bfloat16
+        assert attend(q, kv, kv, enable_gqa=True).dtype == torch.bfloat16
+    assert torch.func.vmap(kw.matmul, (None, 0))(a, b.t().expand(3, 5, 6)).shape == (3, 4, 6)
+    negative = attend(q, kv, kv, scale=-1.0, enable_gqa=True)
+    with outside():
+        expected = attend(q, kv, kv, scale=-1.0, enable_gqa=True)
+    assert negative.shape == expected.shape
+
+
 def test_calls_of_aten():
     """Strides are as asked for; what PyTorch's build lacks stays in Python."""
     make, (a, b) = cpp_extension.loaded.aten_call, torch.randn(2, 3, 4, 4)

@@ -394,6 +394,10 @@ def _entry(
 ) -> Callable:
     """The function that public code calls. `rung` is passed to a backward by its forward.
 
+    Its attribute `repeated` is a function of the same arguments, without a rung. It returns the
+    result of a call in C++ if one of the same dtypes, shapes, strides and values (except floats)
+    has run before, so that checks of these need not be repeated; otherwise None.
+
     Args:
         rungs: the operators whose rung `use` may choose: this one, and its backward.
         composed: see `autograd.kernel`.
@@ -437,9 +441,15 @@ def _entry(
             "call it outside of them"
         )
 
-    return run.used_by(
+    call = run.used_by(
         compiled(
             f"""
+def repeated({given}):
+    if compiling() or in_cpp is None:
+        return None
+    found = in_cpp({given}, True)
+    return None if found is NotImplemented else found
+
 def call({given}, rung=False):
     tracing = compiling()
     if not tracing and in_cpp is not None:
@@ -483,6 +493,8 @@ def call({given}, rung=False):
             in_cpp=None,
         )
     )
+    call.repeated = call.__globals__["repeated"]  # pyright: ignore[reportFunctionMemberAccess]
+    return call
 
 
 def operator(name: str, schema: str, outputs: Callable[..., tuple[TensorSpec, ...]]) -> Operator:

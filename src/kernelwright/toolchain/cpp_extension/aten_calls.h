@@ -102,7 +102,6 @@ class AtenCall : public Runner {
 
   std::optional<Tensors> in_cpp(Given given) const {
     const at::AutoDispatchBelowADInplaceOrView below;
-    const c10::impl::ExcludeDispatchKeyGuard uncast(c10::autocast_dispatch_keyset);
     auto results = function_(given);
     for (size_t i = 0; results && i < strides_.size(); i++) {
       at::Tensor &t = (*results)[i];

@@ -142,9 +142,17 @@ std::optional<Tensors> run_function(PyObject *function, PyObject *const *args, s
   return results;
 }
 
+// Whether autocast may cast tensors of the arguments' device.
+bool may_cast(at::ArrayRef<Argument> given) {
+  for (const auto &a : given)
+    if (a.tensor) return at::autocast::is_autocast_enabled(a.tensor->device().type());
+  return false;
+}
+
 // NotImplemented for calls that run in Python: intercepted calls, calls with a named rung, tensors
 // that C++ does not support, results that share memory with arguments, and tensors that have no
-// gradient but require one.
+// gradient but require one. If the rung is True, also for calls unlike all that have run before,
+// and under autocast: the arguments' checks in Python, which then cast, are left out.
 PyObject *call_entry(PyObject *self, PyObject *const *args, size_t count, PyObject *keywords) {
   HANDLE_TH_ERRORS
   const Entry &e = *reinterpret_cast<Entry *>(self);
@@ -155,18 +163,22 @@ PyObject *call_entry(PyObject *self, PyObject *const *args, size_t count, PyObje
   PyObject *rung = args[given - 1];
   const int forward_mode = in_forward_mode(e);
   if (forward_mode < 0) return nullptr;
-  if (forward_mode || (rung != Py_False && rung != Py_None) || PyDict_GET_SIZE(e.overrides) ||
-      intercepted())
+  const bool repeated = rung == Py_True;
+  if (forward_mode || !(repeated || rung == Py_False || rung == Py_None) ||
+      PyDict_GET_SIZE(e.overrides) || intercepted())
     Py_RETURN_NOTIMPLEMENTED;
   c10::SmallVector<PyObject *, 12> named(args, args + given);
   named.back() = Py_None;
   Arguments arguments;
   if (!parse(c.kinds, named.data(), arguments)) Py_RETURN_NOTIMPLEMENTED;
+  if (repeated && may_cast(arguments)) Py_RETURN_NOTIMPLEMENTED;
   const bool differentiable = at::GradMode::is_enabled() && wants_gradient(arguments);
   const auto operands = at::ArrayRef<Argument>(arguments.data(), arguments.size() - 1);
   const auto derivative = differentiable ? derivative_of(e, operands) : nullptr;
   if (differentiable && !derivative) Py_RETURN_NOTIMPLEMENTED;
-  const Bound bound = bound_to(c, Key(c.kinds, arguments), named.data());
+  const Key key(c.kinds, arguments);
+  const Bound bound = repeated ? c.table->bound(key) : bound_to(c, key, named.data());
+  if (!bound.runner && !bound.function.it) Py_RETURN_NOTIMPLEMENTED;
   if (!differentiable) {
     if (bound.runner) return wrapped(run(*bound.runner, operands));
     return PyObject_Vectorcall(bound.function.it, args, given - 1, nullptr);

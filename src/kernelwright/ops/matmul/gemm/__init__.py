@@ -15,6 +15,7 @@ from kernelwright.contract import arguments, autocast
 
 from .derivatives import linear as _linear
 from .derivatives import product as _product
+from .derivatives import repeated_linear, repeated_product
 from .ladder import LADDER, LADDER_LINEAR
 from .spec import ACTIVATIONS
 
@@ -37,6 +38,9 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         TypeError: an argument is not floating point, or their dtypes differ.
         ValueError: an argument has no dimensions, or their shapes do not fit.
     """
+    y = repeated_product(input, other)
+    if y is not None:
+        return y
     arguments.floating("input", input)
     arguments.floating("other", other)
     input, other = autocast.cast(input, input, other)
@@ -120,6 +124,10 @@ def linear(
         TypeError: an argument is not floating point, or has a dtype other than the input's.
         ValueError: a shape does not fit, or the activation is unknown.
     """
+    if activation is None and gate is None and residual is None:
+        y = _repeated_linear(input, weight, bias)
+        if y is not None:
+            return y
     arguments.floating("input", input)
     arguments.floating("weight", weight)
     if bias is not None:
@@ -151,6 +159,21 @@ def linear(
         None if t is None else t.reshape(rows, t.shape[-1]) for t in (input, gate, residual)
     )
     return _linear(x, weight, bias, gate, residual, activation or "none").view(shape)
+
+
+def _repeated_linear(input, weight, bias) -> torch.Tensor | None:
+    """The result of `linear` without an epilogue if a call like this one has run before."""
+    if not isinstance(input, torch.Tensor) or not isinstance(weight, torch.Tensor):
+        return None
+    if weight.ndim != 2 or input.ndim < 2:
+        return None
+    x = input
+    if input.ndim > 2:
+        if not input.is_contiguous() or not input.numel():
+            return None
+        x = input.view(-1, input.shape[-1])
+    y = repeated_product(x, weight.t()) if bias is None else repeated_linear(x, weight, bias)
+    return y if y is None or x is input else y.view(*input.shape[:-1], weight.shape[0])
 
 
 def _fits(input, weight, bias, gate, residual) -> None:

@@ -37,6 +37,17 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return _matmul(a, b, _tf32(a))
 
 
+def repeated_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
+    """a b if the product of two such operands has run before (`binding.bind`), otherwise None."""
+    return _matmul.repeated(a, b, _tf32(a)) if isinstance(a, torch.Tensor) else None
+
+
+def repeated_linear(x, weight, bias) -> torch.Tensor | None:
+    """As `repeated_product`, for `linear` with a bias alone."""
+    found = _linear.repeated(x, weight, bias, None, None, "none", False, _tf32(x))
+    return found and found[0]
+
+
 def _save_product(ctx, inputs, output):
     """Saves in the order of _PRODUCT_NODE: a checkpoint may have run in Python, and is recomputed
     in C++ once that is loaded."""
