@@ -33,8 +33,8 @@ inline std::optional<Tensors> aten_matmul(Given given) {
 // x, weight, bias
 inline std::optional<Tensors> aten_linear(Given given) {
   const at::Tensor &x = *given[0].tensor, *bias = given[2].tensor;
-  return Tensors{at::linear(x, *given[1].tensor, bias ? std::optional(*bias) : std::nullopt),
-                 absent(x)};
+  const at::Tensor y = at::linear(x, *given[1].tensor, bias ? std::optional(*bias) : std::nullopt);
+  return Tensors{y, absent(y)};
 }
 
 #ifdef KW_CUDA

@@ -9,10 +9,14 @@ from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.eligibility import kind, unsupported_dtype
 
 WIDEST = 256  # largest head size
-# Number of keys from which on our Hopper rungs are faster than cuDNN; PADDED: heads padded to 128.
-LONG_NARROW, LONG_CAUSAL, LONG_PADDED, LONG_WIDE = 1024, 2048, 8192, 2048
-FULL_WIDE = 240  # head size from which on heads padded to 256 are faster
+# Our Hopper rungs are slower than cuDNN:
+# - up to a head size of 64, causal: if there are more than MANY heads, with up to FEW keys;
+# - up to 64, not causal: if waves of tiles of 192 rows take more than SLOWER % of waves of 128;
+# - from 128 on: causal, or with less than a size of FULL_WIDE or LONG_WIDE keys.
+MANY, FEW, SLOWER = 256, 4096, 112
+FULL_WIDE, LONG_WIDE = 240, 2048
 LONGEST_CAUSAL = 16_384  # number of keys from which on `cuda_wgmma` is the fastest of ours
+UNEQUAL = {64: 1600, 128: 600}  # causal tiles from which on a counter distributes them better
 MOST = 2**31 - 512  # maximum number of rows or keys: tiles extend past the last
 
 FORWARD_CONFIGS = (
@@ -102,33 +106,48 @@ def choose_forward(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
 
 
 def order(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
-    """On Hopper `native` is cuDNN, which is faster for short sequences, for longer ones if they are
-    causal, and for causal heads of 256. Triton is used if PyTorch only has the formula, with scores
-    in memory."""
+    """Ours where they are faster than cuDNN, which `native` is on Hopper. Triton is used if PyTorch
+    only has the formula, with scores in memory. Measured in records/nvidia-h200/measured/sdpa.txt.
+    """
     if q.dtype.itemsize != 2:
         return ()
     formula, d, keys = _formula(q, k, v, mask, seed), max(q.shape[3], v.shape[3]), k.shape[2]
-    ours = _hopper(d, keys, causal) if formula or _long(d, keys, causal) else ()
+    heads, rows = q.shape[0] * q.shape[1], q.shape[2]
+    ours = ()
+    if formula or _faster(gpu, d, heads, rows, keys, causal):
+        ours = _hopper(gpu, d, heads, rows, keys, causal)
     return (*ours, "triton_flash") if formula else ours
 
 
-def _long(d: int, keys: int, causal: bool) -> bool:
+def _faster(gpu, d: int, heads: int, rows: int, keys: int, causal: bool) -> bool:
     """Whether our kernels for Hopper are faster than cuDNN's."""
-    if causal:
-        return d <= 128 and keys >= (LONG_CAUSAL if d % 64 == 0 else LONG_PADDED)
     if d > 128:
-        return d > FULL_WIDE and keys >= LONG_WIDE
-    return d > 64 or keys >= LONG_NARROW
+        return not causal and d > FULL_WIDE and keys >= LONG_WIDE
+    if d > 64 or _one_wave(gpu, heads, rows):
+        return True
+    if causal:
+        return heads <= MANY or keys > FEW
+    ours, cudnns = (cdiv(heads * cdiv(rows, n), gpu.sms) * n for n in (192, 128))
+    return ours * 100 <= cudnns * SLOWER
 
 
-def _hopper(d: int, keys: int, causal: bool) -> tuple[str, ...]:
-    """The rungs for Hopper, the fastest first: tiles from a counter if they are unequal or groups
-    alternate in threes, one block for each if a head has more of them than the GPU."""
+def _one_wave(gpu, heads: int, rows: int) -> bool:
+    """Whether every tile of 128 rows has a multiprocessor of its own."""
+    return heads * cdiv(rows, 128) <= gpu.sms
+
+
+def _hopper(gpu, d: int, heads: int, rows: int, keys: int, causal: bool) -> tuple[str, ...]:
+    """The rungs for Hopper, the fastest first: one block for each tile if all run at once, or a
+    head has more tiles than the GPU multiprocessors; a counter of tiles if many are unequal, or
+    groups alternate in threes."""
     if d > 128:
         return ("cuda_wgmma_wide",)
+    if _one_wave(gpu, heads, rows):
+        return ("cuda_wgmma", "cuda_wgmma_persistent")
     if causal and d > 64 and keys >= LONGEST_CAUSAL:
         return ("cuda_wgmma", "cuda_wgmma_dynamic")
-    if causal or d <= 64:
+    tiles = heads * cdiv(rows, 128)
+    if tiles > UNEQUAL[128 if d > 96 else 64] if causal else d <= 64:
         return ("cuda_wgmma_dynamic", "cuda_wgmma_persistent")
     return ("cuda_wgmma_persistent", "cuda_wgmma_dynamic")
 
