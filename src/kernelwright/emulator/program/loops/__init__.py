@@ -26,14 +26,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from ..tokens import Token, closing, opening, split
-from .codegen import Writer
-from .definitions import code_of, lines
+from .codegen import LoopWriter
+from .definitions import code_of, line_numbers
 from .parser import Node, Parser, Refused
 from .preprocessor import Choice, resolved, variants
 from .program_index import SYNC_POINT, ProgramIndex
 from .regions import Kernel
 from .uniformity import DivergentSyncPoints
-from .warp_sync import WarpSyncRewriter, predicated
+from .warp_sync import WarpSyncRewriter, with_predicates
 
 __all__ = ["ProgramIndex", "with_loops"]
 
@@ -56,7 +56,7 @@ def with_loops(
         return text
     text = _normalized(text)
     all_, _ = code_of(text)
-    line_of, file_lines = lines(text), text.split("\n")
+    line_of, file_lines = line_numbers(text), text.split("\n")
     parts: list[str] = []
     at = 0
     for kernel in _kernels(all_):
@@ -119,9 +119,9 @@ def _loops(
         body = Parser(all_).block(0)
         try:
             one = Kernel(all_, body, kernel.parameters, kernel.types, program)
-            return Writer(one, text, lines(text)).write()
+            return LoopWriter(one, text, line_numbers(text)).write()
         except DivergentSyncPoints as e:
-            text = rewriter.body(predicated(text, all_, e.nodes, rewriter.fresh))
+            text = rewriter.body(with_predicates(text, all_, e.nodes, rewriter.fresh))
     raise Refused("conditions in conditions around operations of a warp")
 
 

@@ -42,7 +42,7 @@ def with_calls(text: str, program: ProgramIndex) -> str:
     parts, at = [], 0
     for i, t in enumerate(all_):
         if t.kind == "name" and t.text in asm.NAMES:
-            one, whom = asm.asm_at(all_, i), asm.concerns(all_, i)
+            one, whom = asm.asm_at(all_, i), asm.instruction_scope(all_, i)
             if one is not None and _is_barrier(one):
                 parts += [text[at : t.start], "__syncthreads()"]
                 at = all_[one.last].end

@@ -25,7 +25,7 @@ from .variables import Variable
 _NOT_OF_THE_TYPE = frozenset({"const", "constexpr", "register", "__restrict__", "__restrict"})
 
 
-class Writer:
+class LoopWriter:
     """The loops of one kernel as C++, with directives that keep the lines of the file."""
 
     def __init__(self, kernel: Kernel, text: str, line_of: Callable[[int], int]) -> None:

@@ -76,7 +76,7 @@ def code_of(text: str) -> tuple[list[Token], list[tuple[int, int]]]:
     return all_, directives
 
 
-def lines(text: str) -> Callable[[int], int]:
+def line_numbers(text: str) -> Callable[[int], int]:
     """The line of a place in a text. A comment /*@12*/ says that what follows was in line 12."""
     places, numbers, now = [0], [1], 1
     for m in re.finditer(r"\n|/\*@(\d+)\*/", text):
@@ -92,7 +92,7 @@ def definitions(
     """Those of a file. `function`: the name of the function whose body opens at a token, and where
     its parameters do."""
     all_, directives = code_of(text)
-    line_of, file_lines = lines(text), text.split("\n")
+    line_of, file_lines = line_numbers(text), text.split("\n")
     scopes: list[bool] = []  # whether each may hold functions
     i = 0
     while i < len(all_):

@@ -149,7 +149,7 @@ class Inliner:
             d
             for d in fits
             if not d.template
-            and all(plain(p) == t for p, t in zip(d.parameters, types, strict=False))
+            and all(value_type(p) == t for p, t in zip(d.parameters, types, strict=False))
         ]
         return exact or fits
 
@@ -361,6 +361,6 @@ class _Body:
         return self._returns(last.first)
 
 
-def plain(p: Parameter) -> tuple[str, ...]:
+def value_type(p: Parameter) -> tuple[str, ...]:
     """The type of a parameter's value."""
     return tuple(w for w in p.type_ if w not in NO_TYPE)

@@ -77,15 +77,15 @@ class ProgramIndex:
     @cached_property
     def volatile_types(self) -> frozenset[str]:
         """Names of types and macros that contain `volatile`."""
-        return lockstep.words_of(self._texts) - set(lockstep.VOLATILE)
+        return lockstep.volatile_words(self._texts) - set(lockstep.VOLATILE)
 
     @cached_property
     def volatile_outside(self) -> tuple[frozenset[str], frozenset[str]]:
         """Volatile variables outside of functions, and volatile members."""
-        words = lockstep.words_of(self._texts)
+        words = lockstep.volatile_words(self._texts)
         variables, members = set[str](), set[str]()
         for text in self._texts if words else ():
-            declared = lockstep.declared_outside(tokens(text), words)
+            declared = lockstep.volatile_names_outside(tokens(text), words)
             variables |= declared[0]
             members |= declared[1]
         return frozenset(variables), frozenset(members)
@@ -141,7 +141,7 @@ class ProgramIndex:
         if head & {"__device__", "__global__", "constexpr", *self.macros}:
             return False
         body = all_[start : end + 1]
-        return launches(body) or any(re.fullmatch(r"cuda[A-Z]\w+", t.text) for t in body)
+        return has_launch(body) or any(re.fullmatch(r"cuda[A-Z]\w+", t.text) for t in body)
 
     @cached_property
     def definitions(self) -> dict[str, list[Definition]]:
@@ -159,7 +159,7 @@ class ProgramIndex:
             name
             for name in self.definitions
             if any(
-                synchronizing_name(without_retries(tokens_)) is not None
+                synchronizing_name(without_retry_loops(tokens_)) is not None
                 for other, tokens_ in self.reached([Token("name", name, 0, 0)]).items()
                 if other != "operator"
             )
@@ -234,11 +234,11 @@ class ProgramIndex:
         return functions
 
 
-def atomic(all_: Iterable[Token]) -> bool:
+def has_atomic(all_: Iterable[Token]) -> bool:
     return any(t.kind == "name" and _ATOMIC.fullmatch(t.text) for t in all_)
 
 
-def retries(all_: list[Token], first: int, last: int) -> bool:
+def is_retry_loop(all_: list[Token], first: int, last: int) -> bool:
     """Whether all_[first:last] is a loop that repeats an atomicCAS until no other thread has come
     between: it ends without the others.
 
@@ -258,7 +258,7 @@ def retries(all_: list[Token], first: int, last: int) -> bool:
     return names == {old, assumed} and "==" not in "".join(condition)
 
 
-def without_retries(all_: list[Token]) -> list[Token]:
+def without_retry_loops(all_: list[Token]) -> list[Token]:
     """Tokens without the loops that only repeat an atomicCAS."""
     rest: list[Token] = []
     i = 0
@@ -267,7 +267,7 @@ def without_retries(all_: list[Token]) -> list[Token]:
             end = closing(all_, i + 1)
             paren = end + 2 if end is not None else len(all_)
             last = closing(all_, paren) if paren < len(all_) else None
-            if last is not None and retries(all_, i, last + 1):
+            if last is not None and is_retry_loop(all_, i, last + 1):
                 i = last + 1
                 continue
         rest.append(all_[i])
@@ -275,7 +275,7 @@ def without_retries(all_: list[Token]) -> list[Token]:
     return rest
 
 
-def launches(all_: list[Token]) -> bool:
+def has_launch(all_: list[Token]) -> bool:
     return any([t.text for t in all_[i : i + 3]] == ["<", "<", "<"] for i in range(len(all_)))
 
 
@@ -287,12 +287,12 @@ def synchronizing_name(all_: Iterable[Token]) -> str | None:
             continue
         # volatile behind asm belongs to it
         at = i - 1 if i and t.text in lockstep.VOLATILE and all_[i - 1].text in asm.NAMES else i
-        if all_[at].text not in asm.NAMES or asm.concerns(all_, at) != "thread":
+        if all_[at].text not in asm.NAMES or asm.instruction_scope(all_, at) != "thread":
             return t.text
     return None
 
 
-def called(all_: list[Token]) -> set[str]:
+def called_names(all_: list[Token]) -> set[str]:
     """Names that stand before an argument list; of other expressions that are called, `?`."""
     names: set[str] = set()
     for i, t in enumerate(all_):
@@ -314,7 +314,7 @@ def called(all_: list[Token]) -> set[str]:
     return names
 
 
-def binary(all_: list[Token], i: int) -> bool:
+def is_binary(all_: list[Token], i: int) -> bool:
     before = all_[i - 1]
     return (before.kind in ("name", "number") and before.text != "return") or before.text in (
         ")",
@@ -322,7 +322,7 @@ def binary(all_: list[Token], i: int) -> bool:
     )
 
 
-def changes(all_: list[Token], i: int) -> bool:
+def is_changed(all_: list[Token], i: int) -> bool:
     """Whether the name at `i` is assigned to, or stepped."""
 
     def text(k: int) -> str:
@@ -342,7 +342,7 @@ def changes(all_: list[Token], i: int) -> bool:
         return True
     if text(i - 1) in ("+", "-") and text(i - 2) == text(i - 1) and near(i - 1):
         return True
-    if text(i - 1) == "*" and not binary(all_, i - 1):  # what it points to
+    if text(i - 1) == "*" and not is_binary(all_, i - 1):  # what it points to
         return False
     if text(k) == "=":
         return text(k + 1) != "=" or not near(k + 1)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from ..tokens import Token
 from .parser import Node, Refused
-from .program_index import PURE, ProgramIndex, atomic, binary, called
-from .restrictions import INDEX, bodies
+from .program_index import PURE, ProgramIndex, called_names, has_atomic, is_binary
+from .restrictions import INDEX, nested_statements
 from .uniformity import Uniformity
 from .variables import Variable
 
@@ -102,10 +102,10 @@ class Kernel(Uniformity):
         if any(p.kind not in ("expression", "declaration") for p in parts):
             return False
         code = list(self.program.expanded(self.tokens(body)))
-        known = all(PURE.fullmatch(n) or n in self.types for n in called(code))
+        known = all(PURE.fullmatch(n) or n in self.types for n in called_names(code))
         return (
             known
-            and not atomic(code)
+            and not has_atomic(code)
             and all(not d.marks[0] < d.marks[1] for p in parts for d in p.declared)
         )
 
@@ -131,7 +131,9 @@ class Kernel(Uniformity):
                 continue
             elif self.is_block_control(p):
                 close()
-                plan.append(BlockControl(p, [self._sequence(body) for body in bodies(p)]))
+                plan.append(
+                    BlockControl(p, [self._sequence(body) for body in nested_statements(p)])
+                )
             elif self.is_block_uniform(p):
                 if not self._early(p, region):
                     close()
@@ -226,7 +228,7 @@ class Kernel(Uniformity):
             v = self.named.get(i)
             if v is not None and v.kind == "fixed" and not v.array and not self._constant(v):
                 return False
-            if text in ("*", "&") and not binary(self.all, i):
+            if text in ("*", "&") and not is_binary(self.all, i):
                 return False
         return not any(w is node for v in region.names for w in v.writes)
 
@@ -299,5 +301,6 @@ class Kernel(Uniformity):
             return True
         known = self.types | self.program.types | own | self.program.macros.keys()
         return any(
-            n not in known and not PURE.fullmatch(n) for n in called(expanded) | called(inside)
+            n not in known and not PURE.fullmatch(n)
+            for n in called_names(expanded) | called_names(inside)
         )

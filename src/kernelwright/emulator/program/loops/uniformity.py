@@ -9,8 +9,8 @@ from re import Pattern
 from ..cuda_builtins import names_of
 from ..tokens import split
 from .parser import Declarator, Node, Refused
-from .program_index import UNIFORM, binary, called, changes, is_mark
-from .restrictions import INDICES, bodies
+from .program_index import UNIFORM, called_names, is_binary, is_changed, is_mark
+from .restrictions import INDICES, nested_statements
 from .variables import HOISTED, Variable, Variables
 
 #: Names outside of a kernel whose values all threads of a block share.
@@ -149,7 +149,7 @@ class Uniformity(Variables):
     def _block_level(self, node: Node) -> Iterator[Node]:
         if node.kind == "for":
             yield node.parts[0]
-        for body in bodies(node):
+        for body in nested_statements(node):
             for p in body:
                 yield p
                 if self.is_block_control(p):
@@ -179,7 +179,7 @@ class Uniformity(Variables):
             return self._uniform_name(a)
         if len(words) == 3 and words[:2] in (["+", "+"], ["-", "-"]):
             return self._uniform_name(b - 1)
-        if not self._uniform_name(a) or not changes(self.all, a):
+        if not self._uniform_name(a) or not is_changed(self.all, a):
             return False
         equals = next((i for i in range(a + 1, b) if self.all[i].text == "="), None)
         return equals is not None and equals <= a + 3 and self._is_uniform(equals + 1, b)
@@ -208,11 +208,11 @@ class Uniformity(Variables):
         if any(t.kind == "string" or (t.text in INDICES and not names) for t in expanded):
             return False
         macros = self.program.macros
-        for n in called(expanded):
+        for n in called_names(expanded):
             known = functions.fullmatch(n) or n in self.program.formulas
             if not (known or n in self.types or n in macros):
                 return False
-        if any(changes(self.all, i) for i in range(a, b)):
+        if any(is_changed(self.all, i) for i in range(a, b)):
             return False
         for i in range(a, b):
             v = self.named.get(i)
@@ -269,7 +269,7 @@ class Uniformity(Variables):
         """Whether an expression has the same value wherever its variable is in scope."""
         for i in range(a, b):
             text = self.all[i].text
-            if text in ("[", "->", "?") or (text in ("*", "&") and not binary(self.all, i)):
+            if text in ("[", "->", "?") or (text in ("*", "&") and not is_binary(self.all, i)):
                 return False
             if self._from_outside(i):
                 return False

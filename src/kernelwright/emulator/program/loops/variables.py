@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ..tokens import Token, angle_opening, opening
 from .parser import Declarator, Node, Refused
-from .program_index import PURE, binary, called, changes, is_mark
-from .restrictions import KernelCode, bodies
+from .program_index import PURE, called_names, is_binary, is_changed, is_mark
+from .restrictions import KernelCode, nested_statements
 
 if TYPE_CHECKING:
     from .regions import ThreadLoop
@@ -110,7 +110,7 @@ class Variables(KernelCode):
         for a, b in node.head:
             self._mention(node, a, b, known)
         self._note_condition(node, known)
-        for body in bodies(node):
+        for body in nested_statements(node):
             inside = dict(known)
             for p in body:
                 self._scope(p, inside)
@@ -197,14 +197,14 @@ class Variables(KernelCode):
             v = known.get(m.text) if m.kind == "name" else None
             if v is not None:
                 self.names[leaf].add(v)
-        if any(changes(expanded, k) for k in range(len(expanded))):
+        if any(is_changed(expanded, k) for k in range(len(expanded))):
             for v in self.names[leaf]:
                 v.writes.append(leaf)
                 v.address_taken = v.escapes = True
 
     def _written(self, leaf: Node, i: int, v: Variable) -> None:
         after = self.all[i + 1].text
-        if changes(self.all, i):
+        if is_changed(self.all, i):
             v.writes.append(leaf)
         if v.array and (after != "[" or self.all[i - 1].text == "&"):
             v.escapes = True
@@ -273,7 +273,7 @@ class Variables(KernelCode):
 
 def _taken(all_: list[Token], i: int) -> bool:
     before = all_[i - 1] if i else None
-    if before is None or not is_mark(before, "&") or binary(all_, i - 1):
+    if before is None or not is_mark(before, "&") or is_binary(all_, i - 1):
         return False
     # && is no address
     return not (i > 1 and all_[i - 2].text == "&" and all_[i - 2].end == before.start)
@@ -281,7 +281,7 @@ def _taken(all_: list[Token], i: int) -> bool:
 
 def _mutates(macro: list[Token]) -> bool:
     """Whether a macro's text assigns, steps or takes an address."""
-    unknown = any(not PURE.fullmatch(n) for n in called(macro))
+    unknown = any(not PURE.fullmatch(n) for n in called_names(macro))
     parts = ("" if b.start == a.end else " " for a, b in pairwise(macro))
     words = "".join(t.text + gap for t, gap in zip(macro, [*parts, ""], strict=True))
     words = re.sub(r"(?<![<>])[<>]=|[=!]=|&&", " ", words)

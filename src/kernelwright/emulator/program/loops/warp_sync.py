@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from ..cuda_builtins import BLOCK_MEMBERS, TILE_MEMBERS, pattern, rows
-from ..lockstep import VOLATILE, of_asm, writes
+from ..lockstep import VOLATILE, qualifies_asm, writes
 from ..tokens import Token, closing, split
 from .asm_calls import with_calls
 from .definitions import code_of, parameter
-from .inliner import NO_TYPE, Call, Inliner, call_at, plain
+from .inliner import NO_TYPE, Call, Inliner, call_at, value_type
 from .parser import Node, Parser, Refused
 from .preprocessor import Choice
 from .program_index import ProgramIndex, is_mark
@@ -68,7 +68,7 @@ class WarpSyncRewriter:
         parameters = [parameter(head[a:b]) for a, b in split(head, 1, len(head), ",") if a < b]
         declared = {p.name for p in parameters}
         self.inliner = Inliner(program, declared, self.tiles, lines, choice)
-        self.inliner.types = {p.name: plain(p) for p in parameters}
+        self.inliner.types = {p.name: value_type(p) for p in parameters}
         self.count = 0
         self._memory: set[str] = set()  # variables that are volatile themselves
         self._scalars: set[str] = set()  # those in shared memory that are no arrays
@@ -134,7 +134,7 @@ class WarpSyncRewriter:
         all_, _ = code_of(text)
         edits: list[Edit] = []
         for i, t in enumerate(all_):
-            if t.text not in VOLATILE or of_asm(all_, i):
+            if t.text not in VOLATILE or qualifies_asm(all_, i):
                 continue
             end = next((k for k in range(i, len(all_)) if all_[k].text in ";,)=(["), i)
             name, after = all_[end - 1], all_[end].text
@@ -422,7 +422,7 @@ class WarpSyncRewriter:
         return f"auto {b} = kw::loops::{operands}; KwWarpSync({b});", f"{b}.result()"
 
 
-def predicated(text: str, all_: list[Token], nodes: list[Node], fresh) -> str:
+def with_predicates(text: str, all_: list[Token], nodes: list[Node], fresh) -> str:
     """Replaces conditions and loops that differ between threads and contain sync points: a
     condition is stored in a variable, a loop becomes one that all threads execute.
 
