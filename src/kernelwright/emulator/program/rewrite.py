@@ -63,8 +63,8 @@ def rewritten(
     Args:
         kernels: the program's kernels, as `kernels_of` finds them in each of its files.
         attributes: of the configurations of their launches (`attributes.attributes_of`).
-        volatile: names of the program's volatile variables (`lockstep.volatile_names`), if it has any
-            volatile type.
+        volatile: names of the program's volatile variables (`lockstep.volatile_names`), if it has
+            any volatile type.
         macros: the program's own.
     """
     text = _PRAGMA.sub(lambda m: f'{m[1]}_Pragma("{m[2].strip()}")', text)

@@ -1,5 +1,5 @@
-"""A kernel's code, and what may not stand in it because a loop over threads would be no equivalent:
-waiting for other threads, what the parser cannot follow."""
+"""A kernel's code. Refuses kernels to which a loop over threads would not be equivalent: those that
+wait for other threads, and those that the parser does not understand."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .program_index import (
 )
 
 (INDEX,) = names_of("index")
-#: Names of what differs between threads.
+#: Built-in variables that differ between threads.
 INDICES = frozenset({INDEX, "KwThread"})
-#: Of cooperative groups: functions of two values.
+#: Functors of cooperative groups that take two values.
 _OPERATIONS = pattern(rows("operator"))
 
 
@@ -37,7 +37,7 @@ class KernelCode:
         types: names of its template's parameters.
 
     Raises:
-        Refused: naming what it contains.
+        Refused: with the construct that loops do not support.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class KernelCode:
                 raise Refused("a loop may wait for what asm reads")
 
     def _open(self, node: Node) -> bool:
-        """Whether a `for` may end by what its head reads from memory, or has no condition."""
+        """Whether the condition of a `for` contains an atomic operation, or is missing."""
         condition = self.all[slice(*node.head[0])]
         return not condition or has_atomic(self.program.expanded(condition))
 
     def _counts(self, node: Node) -> bool:
-        """Whether only a loop's own arithmetic decides when it ends, so that it does not wait for
-        another thread."""
+        """Whether the number of iterations depends only on arithmetic of the loop's own variables,
+        so that the loop does not wait for another thread."""
         a, b = node.head[0]
         inside = self.all[node.first : node.last + 1]
         if a == b or any(t.text in ("break", "return", "goto") for t in inside):
@@ -165,7 +165,7 @@ class KernelCode:
         yield node
 
     def _own(self, node: Node) -> list[Token]:
-        """The tokens of a node that none of its parts holds; those of barriers are known."""
+        """The tokens of a node outside of its parts and of barriers."""
         if node.kind in ("barrier", "warp_sync") or node.fixed or self._is_group(node):
             return []
         if node.kind == "type" and self.all[node.first].text == "namespace":
@@ -178,7 +178,8 @@ class KernelCode:
         return any(self.all[d.name].text in self._groups for d in node.declared)
 
     def _group_statement(self, node: Node) -> None:
-        """Note a declaration of a block's group; make its sync and __syncthreads barriers."""
+        """Record a declaration of a block's group, and mark calls of its sync and of __syncthreads
+        as barriers."""
         words = [t.text for t in self.tokens(node)]
         if node.kind == "declaration":
             if words[-4:] == ["this_thread_block", "(", ")", ";"] and len(node.declared) == 1:
@@ -196,7 +197,7 @@ class KernelCode:
         return any(n.kind == "barrier" for n in node.walk())
 
     def divided(self, node: Node) -> bool:
-        """Whether threads synchronize in a statement: all of the block, or of their warps."""
+        """Whether a statement contains a barrier or a warp operation."""
         return any(n.kind in ("barrier", "warp_sync") for n in node.walk())
 
     def _member(self, i: int) -> bool:
@@ -208,7 +209,7 @@ class KernelCode:
 
 
 def nested_statements(node: Node) -> list[list[Node]]:
-    """The statements in each part of a statement that is around others."""
+    """The statements of each branch or body of a compound statement."""
     if node.kind == "block":
         return [node.parts]
     parts = node.parts[1:] if node.kind == "for" else node.parts
