@@ -41,7 +41,8 @@ _NEWER = re.compile(
 #: no-pie: an address is the same in the file and in the process.
 DIALECT = ("-std=gnu++17", "-fpermissive", "-fno-pie", "-U_FORTIFY_SOURCE", "-fno-builtin-clock",
            "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP", "-DCCCL_DISABLE_FP8_SUPPORT",
-           "-DCCCL_DISABLE_FP16_SUPPORT", "-DCCCL_DISABLE_BF16_SUPPORT")  # fmt: skip
+           "-DCCCL_DISABLE_FP16_SUPPORT", "-DCCCL_DISABLE_BF16_SUPPORT",
+           "-DCCCL_DISABLE_NVTX")  # fmt: skip
 
 
 def program(

@@ -198,7 +198,7 @@ class Kernel(Uniformity):
         return "end"
 
     def _first_of(self, statements: list[Node]) -> str:
-        """Which kind of sync point may come first in statements."""
+        """The kind of the first sync point in statements: as `_next_after`."""
         for p in statements:
             if p.kind == "barrier":
                 return "barrier"
