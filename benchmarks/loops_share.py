@@ -23,7 +23,7 @@ _NAMES = re.compile(
 
 def reasons(program: Path) -> dict[tuple[str, str], str | None]:
     """Of the kernels of a program's files: why they get no loops, or None."""
-    files = sources.own(program)
+    files = sources.own_files(program)
     facts = ProgramIndex(tuple(files.values()))
     found: dict[tuple[str, str], str | None] = {}
     for path, text in files.items():

@@ -204,7 +204,7 @@ def test_a_kernel_runs_on_aarch64(builds_with, tmp_path, monkeypatch):
     builds_with("aarch64-linux-gnu-g++", "qemu-aarch64")
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     source, program = PRIMITIVES.with_name("elsewhere.cu"), tmp_path / "program"
-    library, number = build.find(CudaKernel(source, "elsewhere"), "fast")
+    library, number = build.library_of(CudaKernel(source, "elsewhere"), "fast")
     assert number == 0
     libraries = [str(library), str(build.runtime())]
     command = [*compiler.command(), *compiler.LANGUAGE, f"-I{compiler.HERE}"]

@@ -96,7 +96,7 @@ def refused(tmp_path, text, name="k"):
     source = tmp_path / "rung.cu"
     source.write_text(text)
     with pytest.raises(CompileError) as caught:
-        build.find(CudaKernel(source, name), "fast")
+        build.library_of(CudaKernel(source, name), "fast")
     return str(caught.value).splitlines()[0]
 
 

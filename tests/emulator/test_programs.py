@@ -120,11 +120,11 @@ __global__ void k(S *x, float *y, Hidden *z, int n = 3) {
 
 
 def test_accesses_to_volatile_memory_are_marked():
-    words = lockstep.words_of([VOLATILE])
+    words = lockstep.volatile_words([VOLATILE])
     assert words - set(lockstep.VOLATILE) == {"Hidden"}
-    names = lockstep.declared(tokens(VOLATILE), words)
+    names = lockstep.volatile_names(tokens(VOLATILE), words)
     assert names >= {"v", "w", "g", "p", "z"}
-    assert lockstep.declared_outside(tokens(VOLATILE), words) == ({"g", "p"}, {"v", "w"})
+    assert lockstep.volatile_names_outside(tokens(VOLATILE), words) == ({"g", "p"}, {"v", "w"})
     source = rewritten(VOLATILE, {}, None, names)
     places = re.findall(r"KwLockstep\(((?:[^()]|\([^()]*\))*)\)", source)
     assert places == ["s[t]", "x->v[1]", "(*p)", "x->w", "*KwLockstep(p)++", "*(volatile float *)y",
@@ -132,7 +132,7 @@ def test_accesses_to_volatile_memory_are_marked():
     read = set(re.findall(r"KwRead\(([^()]*)\)", source))
     assert read - {"n"} == {"g[0]", "z[1]", "z[i]"}
     assert "#define SET(s, x) KwLockstep(s[t]) = (KwBeforeWrite(s[t]), x)\n" in source
-    assert not lockstep.words_of(['asm volatile("x;");\n#define NOP asm volatile("")\n'])
+    assert not lockstep.volatile_words(['asm volatile("x;");\n#define NOP asm volatile("")\n'])
 
 
 def test_the_size_of_a_tile_is_unsigned():
@@ -224,9 +224,9 @@ def test_a_copy_of_a_header_of_the_toolkit_is_not_read(tmp_path):
     (tmp_path / "vector_types.h").write_text("/* NOTICE TO LICENSEE: */\n#error old\n")
     source = tmp_path / "a.cu"
     source.write_text('#include "vector_types.h"\n#include "common_functions.h"\nint main() {}\n')
-    assert list(sources.own(source)) == [source]
+    assert list(sources.own_files(source)) == [source]
     (tmp_path / "common_functions.h").write_text("// its own\n")
-    assert list(sources.own(source)) == [source, tmp_path / "common_functions.h"]
+    assert list(sources.own_files(source)) == [source, tmp_path / "common_functions.h"]
 
 
 @watched
@@ -293,7 +293,7 @@ def test_a_copy_of_a_library_of_the_toolkit_is_not_read(tmp_path):
         '#include "cub/cub.cuh"\n#include <thrust/sort.h>\n#include <cuda/std/atomic>\n'
         '#include "cub/own.h"\n'
     )
-    assert list(sources.own(source)) == [source, tmp_path / "cub/own.h"]
+    assert list(sources.own_files(source)) == [source, tmp_path / "cub/own.h"]
 
 
 def test_headers_are_found_in_the_whole_project(tmp_path):
@@ -307,7 +307,7 @@ def test_headers_are_found_in_the_whole_project(tmp_path):
     source.write_text(
         '#include "only.cuh"\n#include "stdio.h"\n#include "common.h"\n#include "deep/common.h"\n'
     )
-    assert list(sources.own(source)) == [
+    assert list(sources.own_files(source)) == [
         source,
         tmp_path / "bench" / "cuda" / "common.h",  # the nearest of three
         tmp_path / "a" / "deep" / "only.cuh",
@@ -331,7 +331,10 @@ def test_the_project_of_a_source(tmp_path, monkeypatch, files, root):
     for source in ("main.cu", "src/main.cu"):  # a folder named src is a part of a project
         path = tmp_path / "a" / "b" / "c" / source
         assert project.root(path) == tmp_path / root
-        assert set(sources.folders(path)) <= {tmp_path / root, *(tmp_path / root).rglob("*")}
+        assert set(project.include_folders(path)) <= {
+            tmp_path / root,
+            *(tmp_path / root).rglob("*"),
+        }
 
 
 def test_a_program_in_the_temporary_folder_is_its_own_project(tmp_path, monkeypatch):
@@ -360,9 +363,9 @@ def test_files_of_others_that_appear_and_vanish_do_not_matter(tmp_path):
     thread.start()
     try:
         for _ in range(200):
-            files = sources.own(source)
+            files = sources.own_files(source)
             assert sources.program_of(source) == source
-            assert sources.used(files, sources.beside(source)) == []
+            assert sources.called_units(files, sources.candidate_units(source)) == []
             assert sources.rewritten_files(files, source)
     finally:
         stop.set()
@@ -380,7 +383,7 @@ def test_files_beside_the_headers_of_other_files(tmp_path):
         "kernels/test.cu": "int main() {}\n",
     }.items():
         (tmp_path / file).write_text(text)
-    files = [p for p in sources.beside(tmp_path / "main.cu") if tmp_path in p.parents]
+    files = [p for p in sources.candidate_units(tmp_path / "main.cu") if tmp_path in p.parents]
     assert files == [tmp_path / "sort.cu", tmp_path / "kernels" / "merge.cu"]
 
 

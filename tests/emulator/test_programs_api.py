@@ -18,7 +18,7 @@ PROGRAMS = FIXTURES / "programs"
 def test_conversions_of_16_bits_are_those_of_nvidias_headers(tmp_path):
     """Each conversion of every number of 16 bits, and of random numbers of each other type."""
     source = FIXTURES / "emulated" / "sixteen_bits.cpp"
-    nvidia = [f"-I{p}" for p in headers.nvidia()]
+    nvidia = [f"-I{p}" for p in headers.toolkit_folders()]
     own = [f"-I{p}" for p in (compiler.HERE / "include", compiler.HERE)]
     printed = []
     for name, options in (("own", [*compiler.DIALECT, *own]), ("nvidia", ["-DOF_NVIDIA", *nvidia])):
@@ -50,7 +50,7 @@ def test_the_api_of_several_toolkits_and_libraries(capfd):
 )
 def test_programs_know_that_a_header_is_included(header, macro):
     """A project's own helper_cuda.h names the errors of a library if its macro is defined."""
-    text = (compiler.HERE / "include" / "program" / header).read_text()
+    text = (headers.LIBRARIES / header).read_text()
     assert f"#define {macro}\n" in text
 
 
@@ -62,5 +62,5 @@ def test_macros_that_are_named_like_the_api_are_not_calls_of_it(tmp_path):
         '#include "check.h"\n#define cudaFree(p) {}\n'
         "int main() { cudaTry(::cudaMalloc(0, 4)); cudaFree(0); cudaMemset(0, 0, 1); }\n"
     )
-    rewritten = sources.rewritten_files(sources.own(source), source)["000_a.cu"]
+    rewritten = sources.rewritten_files(sources.own_files(source), source)["000_a.cu"]
     assert re.findall(r'KwUnchecked\("(\w+)"\)', rewritten) == ["cudaMemset"]

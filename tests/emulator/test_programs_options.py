@@ -10,7 +10,7 @@ import pytest
 from kernelwright import emulator
 from kernelwright.emulator import program
 from kernelwright.emulator.program import build, project, sources
-from kernelwright.emulator.program.sizes import sizes
+from kernelwright.emulator.program.sizes import work_sizes
 from kernelwright.support.errors import CompileError, UsageError
 
 runs = pytest.mark.skipif(emulator.missing() is not None, reason=str(emulator.missing()))
@@ -56,8 +56,8 @@ def test_headers_of_given_folders_come_first(tmp_path):
     files(tmp_path, {"p/include/a.h": "", "given/a.h": "", "p/main.cu": "#include <a.h>\n"})
     source = tmp_path / "p" / "main.cu"
     given = program.options([], [tmp_path / "given"], "")
-    assert list(sources.own(source)) == [source, tmp_path / "p" / "include" / "a.h"]
-    assert list(sources.own(source, given)) == [source, tmp_path / "given" / "a.h"]
+    assert list(sources.own_files(source)) == [source, tmp_path / "p" / "include" / "a.h"]
+    assert list(sources.own_files(source, given)) == [source, tmp_path / "given" / "a.h"]
 
 
 def test_macros_do_not_reach_the_headers_of_the_emulator(tmp_path):
@@ -91,27 +91,27 @@ def test_files_of_sibling_folders(tmp_path):
         },
     )
     main, kernel = tmp_path / "p" / "app" / "main.cu", tmp_path / "p" / "kernels" / "f.cu"
-    assert sources.beside(main) == (kernel,)
+    assert sources.candidate_units(main) == (kernel,)
     assert sources.program_of(kernel) == main
-    assert project.siblings(kernel) == (tmp_path / "p" / "app",)
+    assert project.sibling_folders(kernel) == (tmp_path / "p" / "app",)
 
 
 def test_a_file_that_vanishes_during_a_build(tmp_path, monkeypatch):
     """A file beside the source is listed, and gone when it is read."""
     files(tmp_path, {"main.cu": "int main() {}\n", "gone.cu": "int g() {\n}\n"})
     source, gone = tmp_path / "main.cu", tmp_path / "gone.cu"
-    listed = project.listed
+    listed = project.files_of
 
     def then_gone(folder):
         files = listed(folder)
         gone.unlink(missing_ok=True)
         return files
 
-    monkeypatch.setattr(sources, "listed", then_gone)
-    units = sources.beside(source)
+    monkeypatch.setattr(sources, "files_of", then_gone)
+    units = sources.candidate_units(source)
     assert gone in units and not gone.exists()
     assert not sources.defines(gone, "g")
-    assert sources.used(sources.own(source), units) == []
+    assert sources.called_units(sources.own_files(source), units) == []
 
 
 @pytest.mark.long
@@ -158,8 +158,8 @@ def test_names_that_decide_the_work():
         "#define N (1 << 12)\n#define SMALL 8\n#define ALL N * N\n#define TEXT name\n"
         "const int steps = 1000; void f() { size_t bytes = 3ull * N, other = g(); int q = 1 / 2; }"
     )
-    assert sizes([text]) == "ALL (16777216), bytes (12288), N (4096), steps (1000)"
-    assert sizes(["int n = 3, m = 1 << 999999999;\n#define FACE face\nint k = bad + 1;"]) == ""
+    assert work_sizes([text]) == "ALL (16777216), bytes (12288), N (4096), steps (1000)"
+    assert work_sizes(["int n = 3, m = 1 << 999999999;\n#define FACE face\nint k = bad + 1;"]) == ""
 
 
 @pytest.mark.long

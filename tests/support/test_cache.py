@@ -195,11 +195,11 @@ def test_tritons_kernels_are_built_again(cached, damage):
 @pytest.mark.parametrize("of_note", [False, True], ids=["library", "note"])
 def test_emulated_kernels_are_built_again(cuda_source, of_note, damage):
     kernel = CudaKernel(cuda_source, "scale<float>")
-    library, number = emulated.find(kernel, "fast")
+    library, number = emulated.library_of(kernel, "fast")
     note = cache.path("emulated-note", emulated._note_key(kernel, "fast")) / "at"
     damage(note if of_note else library)
     assert emulated._note(kernel, "fast") is None
-    assert emulated.find(kernel, "fast") == (library, number)
+    assert emulated.library_of(kernel, "fast") == (library, number)
     assert launch.load(kernel).kinds == ("pointer", "pointer", "i64", "f32")
 
 

@@ -80,7 +80,7 @@ def test_an_incomplete_set_of_headers_is_passed_over(monkeypatch, tmp_path):
     monkeypatch.setattr(cuda_headers, "candidates", lambda: [partial, whole])
     monkeypatch.setattr(cuda_headers, "complete", cuda_headers.complete.__wrapped__)
     assert cuda_headers.complete() == ((whole,),)
-    assert program_headers.nvidia.__wrapped__() == (whole,)
+    assert program_headers.toolkit_folders.__wrapped__() == (whole,)
     assert nvrtc.include_folders.__wrapped__() == (whole,)
 
 

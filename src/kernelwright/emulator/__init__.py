@@ -22,11 +22,13 @@ increasing order, all blocks of a cluster to the same one. Files, in reading ord
     tsan_hooks.cpp  the functions that instrumented builds call in place of libtsan's
     compiler.py    the compiler and its options for each kind of build
     build.py       libraries of kernels, by content, several instantiations at a time
-    libraries.py   loads and launches them
+    kernel_library.py  loads and launches them
     launch.py      runs a plan's launch
     subprocess_runner.py  runs launches that may corrupt memory in a separate process,
                    subprocess_main.py
     messages.py    errors of the compiler and the runtime, with the rung's line
+    program/       whole programs
+    libraries/     NVIDIA's libraries for whole programs
 
 Kinds of build: "fast" (-O2), "watched" (-O1, every memory access is reported to an observer),
 "dissected" (like watched, but a vector is one access, and basic blocks are reported too) and

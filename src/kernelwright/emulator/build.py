@@ -32,7 +32,7 @@ MOST_SHARED = 232_448  # bytes a block may have on an H200
 LIBRARY = "kernels.so"
 
 
-def find(kernel: CudaKernel, kind: str) -> tuple[Path, int]:
+def library_of(kernel: CudaKernel, kind: str) -> tuple[Path, int]:
     """The library that holds a kernel, built now if missing, and the kernel's number in it.
 
     Raises:
@@ -78,9 +78,9 @@ def runtime() -> Path:
     def build(work: Path) -> cache.Files:
         out = work / "runtime.so"
         sources = [str(compiler.HERE / name) for name in compiler.RUNTIME]
-        done = run_compiler(work, [*_runtime_flags(), "-shared", *sources, "-o", str(out)])
-        if done.returncode:
-            raise CompileError(f"{compiler.command()[0]} refused the runtime:\n{done.stderr}")
+        process = run_compiler(work, [*_runtime_flags(), "-shared", *sources, "-o", str(out)])
+        if process.returncode:
+            raise CompileError(f"{compiler.command()[0]} refused the runtime:\n{process.stderr}")
         return {out.name: out.read_bytes()}
 
     return cache.get_or_build("emulated", entry, "building the emulator", build) / "runtime.so"
@@ -97,11 +97,11 @@ def prelude(kind: str) -> Path:
         header.write_text("".join(f"#include <{h}>\n" for h in included))
         files = {header.name: header.read_bytes()}
         if compiler.is_gnu():
-            done = run_compiler(
+            process = run_compiler(
                 work, [*_options(kind), "-x", "c++-header", str(header), "-o", str(out)]
             )
-            if done.returncode:
-                raise CompileError(f"{compiler.command()[0]} refused a header:\n{done.stderr}")
+            if process.returncode:
+                raise CompileError(f"{compiler.command()[0]} refused a header:\n{process.stderr}")
             files[out.name] = out.read_bytes()
         return files
 
@@ -125,9 +125,9 @@ def observer(folder: Path) -> Path:
     def build(work: Path) -> cache.Files:
         out = work / name
         command = ["-shared", f"-I{compiler.HERE}", str(source), str(runtime()), "-o", str(out)]
-        done = run_compiler(work, [*options, *command])
-        if done.returncode:
-            raise CompileError(f"{compiler.command()[0]} refused {source.name}:\n{done.stderr}")
+        process = run_compiler(work, [*options, *command])
+        if process.returncode:
+            raise CompileError(f"{compiler.command()[0]} refused {source.name}:\n{process.stderr}")
         return {name: out.read_bytes()}
 
     return cache.get_or_build("emulated", entry, f"building {source.name}", build) / name
@@ -154,15 +154,15 @@ def _build(source: Path, kind: str, names: tuple[str, ...]) -> None:
 
         if hopper.needed(includes.texts(source)):
             unit, include = _translated(unit, source, [*include, *_options(kind)]), []
-        done = run_compiler(
+        process = run_compiler(
             work, [*include, *_options(kind), "-c", str(unit), "-o", str(object_file)]
         )
-        if not done.returncode:
+        if not process.returncode:
             # separately, because with -fsanitize=thread the link would add libtsan
             link = ["-shared", str(object_file), str(runtime()), "-Wl,--no-undefined", "-lm"]
-            done = run_compiler(work, [*link, "-o", str(out)])
-        if done.returncode:
-            raise CompileError(messages.explain(done.stderr, source, unit))
+            process = run_compiler(work, [*link, "-o", str(out)])
+        if process.returncode:
+            raise CompileError(messages.explain(process.stderr, source, unit))
         return {LIBRARY: out.read_bytes()}
 
     what = f"building {source.name} for the CPU"
@@ -178,9 +178,9 @@ def _translated(unit: Path, source: Path, options: list[str]) -> Path:
     """The preprocessed unit, with C++ in place of asm statements."""
     out = unit.with_suffix(".ii")
     keep = ["-fpch-preprocess"] if compiler.is_gnu() else []
-    done = run_compiler(unit.parent, [*options, *keep, "-E", str(unit), "-o", str(out)])
-    if done.returncode:
-        raise CompileError(messages.explain(done.stderr, source, unit))
+    process = run_compiler(unit.parent, [*options, *keep, "-E", str(unit), "-o", str(out)])
+    if process.returncode:
+        raise CompileError(messages.explain(process.stderr, source, unit))
     from .hopper.statements import translated  # whole programs' parts of it import this module
 
     out.write_text(translated(out.read_text()))

@@ -83,8 +83,8 @@ def command() -> tuple[str, ...]:
 @cache
 def version() -> str:
     """The compiler's version output."""
-    done = subprocess.run([*command(), "--version"], capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()[0]
+    process = subprocess.run([*command(), "--version"], capture_output=True, text=True, check=True)
+    return process.stdout.splitlines()[0]
 
 
 def is_gnu() -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelwright.support.errors import ToolchainError
 
-from . import build, libraries, messages
+from . import build, kernel_library, messages
 
 if TYPE_CHECKING:
     from kernelwright.contract import CudaKernel, Launch
@@ -55,17 +55,17 @@ class Kernel:
     @property
     def static_shared(self) -> int:
         """Bytes of the static shared memory of its library."""
-        return libraries.load(self.path, str(build.runtime()))[1].dynamic
+        return kernel_library.load(self.path, str(build.runtime()))[1].dynamic
 
 
 def load(kernel: CudaKernel, kind: str = "fast") -> Kernel:
     """A kernel, built now if necessary.
 
     Raises:
-        CompileError, ToolchainError: as `build.find`.
+        CompileError, ToolchainError: as `build.library_of`.
     """
-    path, number = build.find(kernel, kind)
-    takes = libraries.kinds(str(path), str(build.runtime()), number)
+    path, number = build.library_of(kernel, kind)
+    takes = kernel_library.parameter_kinds(str(path), str(build.runtime()), number)
     return Kernel(kernel.name, str(path), number, takes)
 
 
@@ -108,14 +108,14 @@ def run(
     values: Sequence[object],
     schedule: Schedule | None = None,
     observer: int | None = None,
-    launch: Callable[..., str | None] = libraries.launch,
+    launch: Callable[..., str | None] = kernel_library.launch,
 ) -> None:
     """Run one launch.
 
     Args:
         values: tensors, and Scalars with numbers, in the kernel's order.
         observer: address of a runtime.h Observer.
-        launch: `libraries.launch`, or a function that does the same in another process.
+        launch: `kernel_library.launch`, or a function that does the same in another process.
 
     Raises:
         EmulationError: with the thread, the block and the rung's line. Crashed: `launch` does.
@@ -146,7 +146,7 @@ def run(
         raise EmulationError(f"{kernel.name}: {messages.with_lines(wrong)}")
 
 
-def _passed(value: Any) -> libraries.Argument:
+def _passed(value: Any) -> kernel_library.Argument:
     """A tensor or a Scalar in a form that JSON can represent."""
     from kernelwright.contract import Scalar
 

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from . import compiler, libraries
+from . import compiler, kernel_library
 
 HEADERS = ", ".join(
     sorted(p.name for p in (compiler.HERE / "include").glob("*.h") if p.name != "kw_emulator.h")
@@ -48,7 +48,7 @@ def unsupported_construct(error: str) -> str:
 
 
 def with_lines(message: str) -> str:
-    """A message of `libraries.launch` with "@file@0x7f@" as "cuda_warp.cu:12"."""
+    """A message of `kernel_library.launch` with "@file@0x7f@" as "cuda_warp.cu:12"."""
 
     def line(match: re.Match[str]) -> str:
         inside = int(match[2], 16) - 1
@@ -87,7 +87,7 @@ def frames_of_all(addresses: Iterable[int]) -> dict[int, Frames]:
     by_library: dict[str, dict[int, int]] = {}
     for address in wanted:
         if address not in known_frames:
-            path, inside = libraries.in_file(address)
+            path, inside = kernel_library.position_in_file(address)
             known_frames[address] = ()
             if path:
                 by_library.setdefault(path, {})[inside - 1] = address
@@ -98,14 +98,14 @@ def frames_of_all(addresses: Iterable[int]) -> dict[int, Frames]:
 
 
 def resolve_addresses(path: str, addresses: Iterable[int]) -> dict[int, Frames]:
-    done = subprocess.run(
+    process = subprocess.run(
         ["addr2line", "-e", path, "-f", "-C", "-i", "-a"],
         input="".join(f"{a:#x}\n" for a in addresses),
         capture_output=True,
         text=True,
     )
     frames: dict[int, list[tuple[str, str, int]]] = {}
-    lines = iter(done.stdout.splitlines())
+    lines = iter(process.stdout.splitlines())
     at = 0
     for line in lines:
         if re.fullmatch(r"0x[0-9a-f]{16}", line):

@@ -1,10 +1,10 @@
-"""The process in which subprocess_runner.py launches kernels. It imports only libraries.py of
+"""The process in which subprocess_runner.py launches kernels. It imports only kernel_library.py of
 this package, so that it starts quickly and has little memory to corrupt.
 
     python -I -S subprocess_main.py MEMORY SIZE ADDRESS ANSWERS
 
 Requests arrive on standard input as JSON, one per line: the number of bytes of the memory in use,
-and the arguments of `libraries.launch`. Its results are written to the file ANSWERS.
+and the arguments of `kernel_library.launch`. Its results are written to the file ANSWERS.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ MAP_FIXED_NOREPLACE = 0x100000
 
 def main(memory: int, size: int, address: int, answers: int) -> None:
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    import libraries
+    import kernel_library
 
     libc = ctypes.CDLL(None)
     libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
@@ -34,7 +34,7 @@ def main(memory: int, size: int, address: int, answers: int) -> None:
             # no memory after it can be accessed
             libc.mprotect(address, used, mmap.PROT_READ | mmap.PROT_WRITE)
             libc.mprotect(address + used, size - used, 0)
-            wrong = libraries.launch(**request)
+            wrong = kernel_library.launch(**request)
             libc.fflush(None)  # output of the kernel
             print(json.dumps(wrong), file=out, flush=True)
 

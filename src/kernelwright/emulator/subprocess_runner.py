@@ -155,7 +155,7 @@ class Subprocess:
         self.ready = self._answers.readline() != ""
 
     def launch(self, **request: Any) -> str | None:
-        """`libraries.launch` in the other process.
+        """`kernel_library.launch` in the other process.
 
         Raises:
             Crashed: the process has ended.

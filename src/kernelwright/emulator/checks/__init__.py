@@ -130,7 +130,12 @@ class Watch:
                 add("the list of addresses", value)
             elif isinstance(argument, TensorMap):
                 memory.append(
-                    (*hopper.span(argument, value), argument.tensor, argument.dtype.itemsize, None)
+                    (
+                        *hopper.address_range(argument, value),
+                        argument.tensor,
+                        argument.dtype.itemsize,
+                        None,
+                    )
                 )
             elif not isinstance(value, Scalar):
                 add(str(argument), value)
@@ -196,7 +201,7 @@ def _static(kernel: CudaKernel) -> int:
 def _variables(kernel: CudaKernel) -> dict[tuple[int, int], str]:
     """{(offset, bytes): name} of the static shared variables that a kernel may access: those of its
     library that, judging by their names, do not belong to another kernel."""
-    path, _ = build.find(kernel, "watched")
+    path, _ = build.library_of(kernel, "watched")
     variables, mine = thread_locals(path), kernel.name.replace(" ", "")
     base = mine.split("<")[0]
     kernels = re.findall(
@@ -217,11 +222,11 @@ def _variables(kernel: CudaKernel) -> dict[tuple[int, int], str]:
 @once
 def thread_locals(path: Path) -> dict[tuple[int, int], tuple[str, str]]:
     """{(offset, bytes): (function, name)} of a library's static variables in shared memory."""
-    done = subprocess.run(
+    process = subprocess.run(
         ["readelf", "-WsC", str(path)], capture_output=True, text=True, check=True
     )
     symbols: dict[tuple[int, int], tuple[str, str]] = {}
-    for line in done.stdout.splitlines():
+    for line in process.stdout.splitlines():
         fields = line.split(maxsplit=7)
         if len(fields) == 8 and fields[3] == "TLS" and int(fields[2], 0):
             owner, _, name = fields[7].rpartition("::")

@@ -181,7 +181,7 @@ class Dissection:
                         memory.setdefault(_span(t), f"{name}[{i}]")
                 memory.setdefault(_span(value), "the list of addresses")
             elif isinstance(argument, TensorMap):
-                memory.setdefault(hopper.span(argument, value), argument.tensor)
+                memory.setdefault(hopper.address_range(argument, value), argument.tensor)
             elif not isinstance(value, Scalar):
                 memory.setdefault(_span(value), str(argument))
         spans = [(s, e) for s, e in memory if s < e]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import compiler, libraries, messages
+from .. import compiler, kernel_library, messages
 
 #: Conditional jumps of x86-64 and aarch64.
 _JUMP = re.compile(r"^\s*([0-9a-f]+):\s+(?:j(?!mp)[a-z]+|b\.[a-z]+|cbn?z|tbn?z)\s", re.M)
@@ -86,17 +86,19 @@ def _jumps(blocks: Iterable[int], executable: Path | None = None) -> dict[int, i
     ends: dict[int, int] = {}
     by_library: dict[str, list[tuple[int, int]]] = {}
     for block in blocks:
-        path, inside = (str(executable), block) if executable else libraries.in_file(block)
+        path, inside = (
+            (str(executable), block) if executable else kernel_library.position_in_file(block)
+        )
         if path:
             by_library.setdefault(path, []).append((inside, block))
     for path, those in by_library.items():
         first, last = min(those)[0], max(those)[0] + 4096
-        done = subprocess.run(
+        process = subprocess.run(
             ["objdump", "-d", "--no-show-raw-insn", f"--start-address={first}",
              f"--stop-address={last}", path],
             capture_output=True, text=True, check=True,
         )  # fmt: skip
-        jumps = [int(m[1], 16) for m in _JUMP.finditer(done.stdout)]
+        jumps = [int(m[1], 16) for m in _JUMP.finditer(process.stdout)]
         for inside, block in those:
             jump = next((j for j in jumps if j >= inside), None)
             if jump is not None:

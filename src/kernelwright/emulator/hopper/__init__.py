@@ -35,7 +35,7 @@ def needed(texts: Iterable[str]) -> bool:
     return any(_HOPPER.search(t) for t in texts)
 
 
-def span(map: TensorMap, value: Scalar) -> tuple[int, int]:
+def address_range(map: TensorMap, value: Scalar) -> tuple[int, int]:
     """The addresses of the first byte of a map's tensor and after its last, of an argument."""
     assert isinstance(value.value, bytes)
     (start,) = struct.unpack_from("=Q", value.value, 8)

@@ -295,13 +295,13 @@ def _expect(names: Names, m: re.Match[str], args: list[str]) -> str:
 
 def _wait(names: Names, m: re.Match[str], args: list[str]) -> str:
     """A parity, or a state: the number of a phase. A time limit (a fourth operand) is ignored."""
-    done, address, phase, *limit = args
+    complete, address, phase, *limit = args
     if len(limit) > (m["how"] == "try"):
         raise ValueError(args)
     its = names.address(address), f"{names.read(phase)} & 1"
     if m["how"] == "try":
-        return f"{_call('kw_mbarrier_wait', *its)} {names.write(done, '1')}"
-    return names.write(done, _call("kw_mbarrier_test", *its)[:-1])
+        return f"{_call('kw_mbarrier_wait', *its)} {names.write(complete, '1')}"
+    return names.write(complete, _call("kw_mbarrier_test", *its)[:-1])
 
 
 def _bytes(names: Names, m: re.Match[str], args: list[str]) -> str:

@@ -20,7 +20,8 @@
     sizes.py           names that decide how much work a program is
     errors.py          messages of the compiler
     host/              the host API: memory, launches, streams, events, graphs, device properties
-    ../include/program headers for programs, beside those for kernels
+    ../include/program headers of CUDA for programs, beside those for kernels
+    ../libraries/      NVIDIA's libraries
 
 Device memory is memory of the process; work in streams is done when it is issued.
 """
@@ -28,7 +29,16 @@ Device memory is memory of the process; work in streams is done when it is issue
 from __future__ import annotations
 
 from .options import Options, options
-from .project import folders
-from .run import Note, Result, debugged, libraries, run
+from .project import include_folders
+from .run import Note, Result, debug_build, included_libraries, run
 
-__all__ = ["Note", "Options", "Result", "debugged", "folders", "libraries", "options", "run"]
+__all__ = [
+    "Note",
+    "Options",
+    "Result",
+    "debug_build",
+    "include_folders",
+    "included_libraries",
+    "options",
+    "run",
+]

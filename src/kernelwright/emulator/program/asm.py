@@ -165,7 +165,7 @@ def _with_single_colons(all_: list[Token]) -> list[Token]:
     return split_tokens
 
 
-def concerns(all_: list[Token], at: int) -> str:
+def instruction_scope(all_: list[Token], at: int) -> str:
     """Whom the instructions of the statement at `at` concern: "thread", "warp" if one of them is of
     a warp and the others only compute; or else the instruction that is neither."""
     one = asm_at(all_, at)

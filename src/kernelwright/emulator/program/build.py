@@ -20,7 +20,7 @@ from .options import NONE, Options
 from .side_effects import have_side_effects
 
 HERE = Path(__file__).resolve().parent
-PROGRAM = "program"
+PROGRAM = "program"  # the name of an executable
 #: A program is C++ as nvcc's default takes it, with exceptions.
 DROPPED = ("-std=c++17", "-fno-exceptions")
 #: Kinds of build in which a kernel may run the threads of a block by loops.
@@ -41,7 +41,8 @@ _NEWER = re.compile(
 #: no-pie: an address is the same in the file and in the process.
 DIALECT = ("-std=gnu++17", "-fpermissive", "-fno-pie", "-U_FORTIFY_SOURCE", "-fno-builtin-clock",
            "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP", "-DCCCL_DISABLE_FP8_SUPPORT",
-           "-DCCCL_DISABLE_FP16_SUPPORT", "-DCCCL_DISABLE_BF16_SUPPORT")  # fmt: skip
+           "-DCCCL_DISABLE_FP16_SUPPORT", "-DCCCL_DISABLE_BF16_SUPPORT",
+           "-DCCCL_DISABLE_NVTX")  # fmt: skip
 
 
 def program(
@@ -60,14 +61,14 @@ def program(
     if why := compiler.missing(kind):
         raise ToolchainError(why)
     source = source.resolve()
-    files = sources.own(source, options)
+    files = sources.own_files(source, options)
     require_main(source, options)
     needed = tuple(p for p in map(Path.resolve, required) if p not in files)
     flags = _flags(kind, files, options)
     prepare(kind)
     texts = [part for path, text in files.items() for part in (str(path), source_bytes(text))]
-    units = (*needed, *sources.beside(source, options))
-    others = [part for p in units for part in (str(p), source_bytes(project.text_if_there(p)))]
+    units = (*needed, *sources.candidate_units(source, options))
+    others = [part for p in units for part in (str(p), source_bytes(project.text_or_empty(p)))]
     others += [str(len(needed)), *options.command(), *map(str, needed)]
     own = [host().parent.name, prelude(kind).parent.name, rewriter_key()]
     entry = cache.key(["program", str(len(files)), *texts, *others, *own, *flags])
@@ -112,10 +113,10 @@ def _link(
 ) -> None:
     """Compile the source and the files that are needed, and link them; with the files beside the
     source that define what is missing."""
-    left = [p for p in sources.beside(source, options) if p not in needed]
-    files = sources.own(source, options)
+    left = [p for p in sources.candidate_units(source, options) if p not in needed]
+    files = sources.own_files(source, options)
     for p in needed:
-        files = {**files, **sources.own(p, options)}
+        files = {**files, **sources.own_files(p, options)}
     numbers = {p: i for i, p in enumerate((source, *needed, *left))}
 
     def compiled(path: Path) -> Path:
@@ -125,26 +126,26 @@ def _link(
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         # at the same time as the source, those that it seems to need
-        wanted = (source, *needed, *sources.used(files, left))
+        wanted = (source, *needed, *sources.called_units(files, left))
         started = {p: pool.submit(compiled, p) for p in wanted}
         objects = [started[p].result() for p in (source, *needed)]
         while True:
             libraries = [str(host()), str(build.runtime())]
             link = ["-no-pie", "-pthread", *map(str, objects), *libraries, "-lm", *_linked(files)]
-            done = build.run_compiler(work, [*link, "-o", str(out)])
-            if not done.returncode:
+            process = build.run_compiler(work, [*link, "-o", str(out)])
+            if not process.returncode:
                 return
-            missing = errors.missing_names(done.stderr)
+            missing = errors.missing_names(process.stderr)
             first = (next((p for p in left if sources.defines(p, name)), None) for name in missing)
             more = [p for p in dict.fromkeys(first) if p]  # the nearest one for each name
             if not more:
-                known = dict(sources.names(sources.own(source, options)))
-                raise CompileError(errors.explain(done.stderr, source, known))
+                known = dict(sources.file_names(sources.own_files(source, options)))
+                raise CompileError(errors.explain(process.stderr, source, known))
             left = [p for p in left if p not in more]
             started |= {p: pool.submit(compiled, p) for p in more if p not in started}
             objects += [started[p].result() for p in more]
             for p in more:
-                files = {**files, **sources.own(p, options)}
+                files = {**files, **sources.own_files(p, options)}
 
 
 def compiled_object(
@@ -156,16 +157,16 @@ def compiled_object(
     if source.suffix == ".c":
         given = [*options.command(), *_folders(source, options), *_include()]
         command = ["-x", "c", "-O2", "-g1", "-w", "-fPIC", *given]
-        done = build.run_compiler(folder, [*command, "-c", str(source), "-o", str(object_)])
-        if done.returncode:
-            raise CompileError(errors.explain(done.stderr, source, {}))
+        process = build.run_compiler(folder, [*command, "-c", str(source), "-o", str(object_)])
+        if process.returncode:
+            raise CompileError(errors.explain(process.stderr, source, {}))
         return object_
-    files = sources.own(source, options)
+    files = sources.own_files(source, options)
     unit = folder / compiler.UNIT
     end = f'#line 1 "{compiler.UNIT}"\nKW_WHOLE_PROGRAM({build.MOST_SHARED})\n' if whole else ""
     if have_side_effects(files.values()):
         end += "KW_SIDE_EFFECTS\n"
-    if sources.shares(files):
+    if sources.uses_host_libraries(files):
         end += "KW_SHARES\n"
     end += module
     include = ["-include", str(prelude(kind)), f"-I{folder}", *_folders(source, options)]
@@ -186,17 +187,17 @@ def compiled_object(
         return _object(unit, flags, include, object_, preprocessed=later)
 
     files_written = written()
-    done = compiled(files_written)
-    while done.returncode and loops:
+    process = compiled(files_written)
+    while process.returncode and loops:
         # a compiler that refuses the loops gets those kernels as they are, or else all
-        before, refused = files_written, errors.functions(done.stderr) - without
+        before, refused = files_written, errors.functions_with_errors(process.stderr) - without
         without |= refused
         loops = bool(refused) and len(without) <= _MOST_REFUSED and written() != before
         files_written = written()
         if files_written != before:
-            done = compiled(files_written)
-    if done.returncode:
-        raise CompileError(errors.explain(done.stderr, source, dict(sources.names(files))))
+            process = compiled(files_written)
+    if process.returncode:
+        raise CompileError(errors.explain(process.stderr, source, dict(sources.file_names(files))))
     return object_
 
 
@@ -208,9 +209,9 @@ def _object(
         out = unit.with_suffix(".ii")
         keep = ["-fpch-preprocess"] if compiler.is_gnu() else []
         options = [*flags, *keep, *include, "-E", str(unit), "-o", str(out)]
-        done = build.run_compiler(unit.parent, options)
-        if done.returncode:
-            return done
+        process = build.run_compiler(unit.parent, options)
+        if process.returncode:
+            return process
         out.write_bytes(source_bytes(asm.preprocessed(project.text_of(out))))
         unit, include = out, []
     return build.run_compiler(unit.parent, [*flags, *include, "-c", str(unit), "-o", str(object_)])
@@ -218,8 +219,9 @@ def _object(
 
 @once
 def host() -> Path:
-    """The host API as a library, shared by all programs."""
-    files = sorted((HERE / "host").glob("*.*"))
+    """The host API and NVIDIA's libraries as one shared library, which all programs use."""
+    folders = (HERE / "host", compiler.HERE / "libraries")
+    files = sorted(p for f in folders for p in (*f.glob("*.h"), *f.glob("*.cpp")))
     flags = (*compiler.LANGUAGE, "-O2", "-g1", *_processor())
     entry = cache.key(
         [
@@ -232,39 +234,30 @@ def host() -> Path:
         ]
     )
 
+    def checked(process: subprocess.CompletedProcess[str]) -> None:
+        if process.returncode:
+            raise CompileError(f"{compiler.command()[0]} refused the host API:\n{process.stderr}")
+
     def compile_(work: Path) -> cache.Files:
         out = work / "host.so"
         units = [p for p in files if p.suffix == ".cpp"]
-        objects = [work / f"{p.stem}.o" for p in units]
+        objects = [str(work / f"{p.stem}.o") for p in units]
         first = work / "first.h"  # precompiled: half of the time goes into headers
         first.write_text(f'#include "{HERE / "host" / "host.h"}"\n')
         include = _include()
-        precompiled = ["-x", "c++-header", str(first), "-o", f"{first}.gch"]
-        done = (
-            build.run_compiler(work, [*flags, *include, *precompiled])
-            if compiler.is_gnu()
-            else None
-        )
-        if done is not None and done.returncode:
-            raise CompileError(f"{compiler.command()[0]} refused the host API:\n{done.stderr}")
+        if compiler.is_gnu():
+            precompiled = ["-x", "c++-header", str(first), "-o", f"{first}.gch"]
+            checked(build.run_compiler(work, [*flags, *include, *precompiled]))
 
-        def one(pair: tuple[Path, Path]):
-            unit, object_ = map(str, pair)
-            command = [*flags, *include, "-include", str(first), "-c", unit, "-o", object_]
+        def compiled(unit: Path, object_: str) -> subprocess.CompletedProcess[str]:
+            command = [*flags, *include, "-include", str(first), "-c", str(unit), "-o", object_]
             return build.run_compiler(work, command)
 
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            done = list(pool.map(one, zip(units, objects, strict=True)))
-        done.append(
-            build.run_compiler(
-                work, ["-shared", *map(str, objects), str(build.runtime()), "-o", str(out)]
-            )
-            if not any(d.returncode for d in done)
-            else done[0]
-        )
-        for d in done:
-            if d.returncode:
-                raise CompileError(f"{compiler.command()[0]} refused the host API:\n{d.stderr}")
+            for process in list(pool.map(compiled, units, objects)):
+                checked(process)
+        link = ["-shared", *objects, str(build.runtime()), "-o", str(out)]
+        checked(build.run_compiler(work, link))
         return {out.name: out.read_bytes()}
 
     what = "building the emulator's host API"
@@ -284,11 +277,11 @@ def prelude(kind: str) -> Path:
         header.write_text("#include <kw_program.h>\n")
         files = {header.name: header.read_bytes()}
         if compiler.is_gnu():
-            done = build.run_compiler(
+            process = build.run_compiler(
                 work, [*flags, *_include(), "-x", "c++-header", str(header), "-o", str(out)]
             )
-            if done.returncode:
-                raise CompileError(f"{compiler.command()[0]} refused a header:\n{done.stderr}")
+            if process.returncode:
+                raise CompileError(f"{compiler.command()[0]} refused a header:\n{process.stderr}")
             files[out.name] = out.read_bytes()
         return files
 
@@ -322,19 +315,20 @@ def _processor() -> tuple[str, ...]:
 
 
 def _folders(source: Path, options: Options) -> Iterable[str]:
-    return (f"-I{p}" for p in project.folders(source.resolve(), options))
+    return (f"-I{p}" for p in project.include_folders(source.resolve(), options))
 
 
 @once
 def _headers() -> str:
-    """The headers that only programs include."""
-    files = sorted(p for p in (compiler.HERE / "include" / PROGRAM).rglob("*") if p.is_file())
+    """The headers that only programs include: of CUDA and of NVIDIA's libraries."""
+    roots = (headers.PROGRAM, headers.LIBRARIES)
+    files = sorted(p for root in roots for p in root.rglob("*") if p.is_file())
     return cache.key([part for p in files for part in (str(p), p.read_bytes())])
 
 
 @once
 def _include() -> tuple[str, ...]:
-    return tuple(f"-I{p}" for p in headers.emulated())
+    return tuple(f"-I{p}" for p in headers.search_path())
 
 
 def source_bytes(text: str) -> bytes:

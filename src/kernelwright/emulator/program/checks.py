@@ -94,11 +94,11 @@ def _shared(executable: Path) -> dict[tuple[int, int], tuple[str, str]]:
 @once
 def _globals(executable: Path) -> dict[int, tuple[int, str]]:
     """{address: (bytes, name)} of a program's variables outside of functions and blocks."""
-    done = subprocess.run(
+    process = subprocess.run(
         ["readelf", "-WsC", str(executable)], capture_output=True, text=True, check=True
     )
     variables: dict[int, tuple[int, str]] = {}
-    for line in done.stdout.splitlines():
+    for line in process.stdout.splitlines():
         fields = line.split(maxsplit=7)
         if len(fields) != 8 or fields[3] != "OBJECT" or not fields[6].isdigit():
             continue

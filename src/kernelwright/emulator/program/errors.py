@@ -15,7 +15,7 @@ def missing_names(log: str) -> set[str]:
     return {re.split(r"\W+", name.strip())[-1] for name in undefined}
 
 
-def functions(log: str) -> set[str]:
+def functions_with_errors(log: str) -> set[str]:
     """The names of the functions in which the compiler has found errors."""
     quotes = "\u2018\u2019'`"
     form = (

@@ -26,7 +26,7 @@ _CONTROL = frozenset(["if", "for", "while", "switch"])
 _OPERATORS = frozenset("+-*/%&|^")
 
 
-def words_of(texts: Iterable[str]) -> frozenset[str]:
+def volatile_words(texts: Iterable[str]) -> frozenset[str]:
     """Names that make a type volatile: the keyword, and the macros and types that contain it; empty
     if nothing in the program is volatile."""
     contents: dict[str, set[str]] = {}
@@ -46,21 +46,21 @@ def words_of(texts: Iterable[str]) -> frozenset[str]:
 def _names(text: str) -> set[str]:
     """The names in a text, without the qualifiers of asm statements."""
     all_ = tokens(text)
-    return {t.text for i, t in enumerate(all_) if t.kind == "name" and not of_asm(all_, i)}
+    return {t.text for i, t in enumerate(all_) if t.kind == "name" and not qualifies_asm(all_, i)}
 
 
-def of_asm(all_: list[Token], at: int) -> bool:
+def qualifies_asm(all_: list[Token], at: int) -> bool:
     """Whether a word qualifies an asm statement."""
     return at > 0 and all_[at - 1].text in asm.NAMES
 
 
-def declared(all_: list[Token], words: frozenset[str]) -> set[str]:
+def volatile_names(all_: list[Token], words: frozenset[str]) -> set[str]:
     """Names that are declared volatile, or whose type is deduced."""
     deduced = words | {"auto"} if words else words
     return _declared(all_, (i for i, t in enumerate(all_) if t.text in deduced)) - deduced
 
 
-def declared_outside(all_: list[Token], words: frozenset[str]) -> tuple[set[str], set[str]]:
+def volatile_names_outside(all_: list[Token], words: frozenset[str]) -> tuple[set[str], set[str]]:
     """Names that are declared volatile outside of functions and their parameters: variables, and
     members of classes."""
     places = [(i, inside) for i, inside in _outside(all_) if all_[i].text in words]
@@ -88,7 +88,7 @@ def _outside(all_: list[Token]) -> Iterator[tuple[int, bool]]:
 def _declared(all_: list[Token], places: Iterable[int]) -> set[str]:
     names: set[str] = set()
     for i in places:
-        k = i + 1 if not of_asm(all_, i) else len(all_)
+        k = i + 1 if not qualifies_asm(all_, i) else len(all_)
         while k < len(all_):
             ends = all_[k].text in (";", ")", "{", "}", "#", "=", "(")
             if (ends or all_[k].text in (",", "[")) and all_[k - 1].kind == "name":
@@ -99,7 +99,7 @@ def _declared(all_: list[Token], places: Iterable[int]) -> set[str]:
     return names
 
 
-def value(all_: list[Token], end: int, text: str) -> tuple[int, int] | None:
+def assigned_value(all_: list[Token], end: int, text: str) -> tuple[int, int] | None:
     """What is assigned to the place that ends before `end`; None for steps and lists."""
     macros = (m.end() for m in _DEFINE.finditer(text) if m.start() <= all_[end].start < m.end())
     limit = next(macros, len(text))

@@ -83,7 +83,7 @@ def library(
     Raises:
         CompileError: naming a line.
     """
-    files = sources.own(source, given)
+    files = sources.own_files(source, given)
     paths = (p.name if anywhere else str(p) for p in files)
     texts = [
         part
@@ -99,11 +99,11 @@ def library(
         (work / "unit").mkdir()
         object_ = build.compiled_object(work / "unit", source, kind, given, whole=False, module=end)
         link = ["-shared", "-Wl,-Bsymbolic", "-pthread", str(object_), str(build.host())]
-        done = build.build.run_compiler(
+        process = build.build.run_compiler(
             work, [*link, str(build.build.runtime()), "-lm", "-o", str(out)]
         )
-        if done.returncode:
-            raise CompileError(build.errors.explain(done.stderr, source, {}))
+        if process.returncode:
+            raise CompileError(build.errors.explain(process.stderr, source, {}))
         return {LIBRARY: out.read_bytes()}
 
     what = f"building the module {source.name} for the CPU"
@@ -166,9 +166,9 @@ def _source_of(file: str, program: Path) -> Path:
     """
     stem = re.sub(r"[_.-]?(?:sm|compute)_?\d+\w?$", "", Path(file).stem)
     names = [f"{n}.cu" for n in dict.fromkeys((stem, re.sub(r"_?(?:32|64)$", "", stem)))]
-    places = [Path(file).parent, program.parent, *project.folders(program)]
+    places = [Path(file).parent, program.parent, *project.include_folders(program)]
     beside = (p.resolve() / n for n in names for p in map(Path, places))
-    anywhere = (p for n in names for p in project.named(n, program))
+    anywhere = (p for n in names for p in project.files_named(n, program))
     source = next((p for p in (*beside, *anywhere) if p.is_file()), None)
     if source is None:
         other = " or ".join(names)

@@ -17,7 +17,7 @@ _NEWEST = ("17", "20", "2a", "23", "2b")
 _OLDER = ("98", "03", "0x", "11", "1y", "14", "1z")
 #: Macros by which the emulator chooses how thrust and CCCL work.
 _OWN = ("THRUST_DEVICE_SYSTEM", "CCCL_DISABLE_FP8_SUPPORT", "CCCL_DISABLE_FP16_SUPPORT",
-        "CCCL_DISABLE_BF16_SUPPORT")  # fmt: skip
+        "CCCL_DISABLE_BF16_SUPPORT", "CCCL_DISABLE_NVTX")  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -43,14 +43,14 @@ def poisoned(text: str) -> str:
 
 def _edits(text: str, all_: list[Token]) -> Iterator[tuple[int, int, str]]:
     """What to replace in the functions for the device: start, end, by what."""
-    done = 0
+    end_of_body = 0
     for i, token in enumerate(all_):
-        if i < done or token.text not in _DEVICE:
+        if i < end_of_body or token.text not in _DEVICE:
             continue
         body = _body(all_, i)
         if body is None or _is_constexpr(all_, i, body[0]):
             continue
-        done = body[1]
+        end_of_body = body[1]
         inside = body[0]
         for k in range(body[0] + 1, body[1]):
             if all_[k].text in ("struct", "class", "union"):

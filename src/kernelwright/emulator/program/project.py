@@ -27,13 +27,13 @@ _MOST = 20_000  # maximum number of a project's files that are searched
 
 
 @cache
-def folders(source: Path, options: Options = NONE) -> tuple[Path, ...]:
+def include_folders(source: Path, options: Options = NONE) -> tuple[Path, ...]:
     """Include directories of a source, searched after the directory of the including file."""
     own = (p / name for p in _inside(source) for name in SHARED if (p / name).is_dir())
     return (*options.includes, *own)
 
 
-def siblings(source: Path) -> tuple[Path, ...]:
+def sibling_folders(source: Path) -> tuple[Path, ...]:
     """The other folders beside the folder of a source, and beside those above it in its project;
     the nearest first."""
     beside = (p for folder in _inside(source)[1:] for p in _subfolders(folder))
@@ -62,7 +62,7 @@ def root(source: Path) -> Path:
     repository = next((p for p in above if (p / ".git").exists()), None)
     if repository:
         return repository
-    rooted = [p for p in above if any(f.name.startswith(_ROOT) for f in listed(p))]
+    rooted = [p for p in above if any(f.name.startswith(_ROOT) for f in files_of(p))]
     if rooted:
         return rooted[-1]
     return next((p for p in above if p.name not in SHARED), source.parent)
@@ -79,7 +79,7 @@ def _above(source: Path) -> list[Path]:
     return parents
 
 
-def listed(folder: Path) -> list[Path]:
+def files_of(folder: Path) -> list[Path]:
     """The files of a folder in order; none if it is gone or may not be read."""
     try:
         return sorted(p for p in folder.iterdir() if p.is_file())
@@ -97,7 +97,7 @@ def text_of(path: Path) -> str:
         raise UsageError(f"{path}: {e.strerror}") from None
 
 
-def text_if_there(path: Path) -> str:
+def text_or_empty(path: Path) -> str:
     """The text of a file; empty if it is gone or may not be read."""
     try:
         return _decoded(path.read_bytes())
@@ -109,7 +109,7 @@ def _decoded(content: bytes) -> str:
     return content.decode("utf-8-sig", errors="surrogateescape").replace("\r\n", "\n")
 
 
-def named(name: str, source: Path) -> tuple[Path, ...]:
+def files_named(name: str, source: Path) -> tuple[Path, ...]:
     """The headers and sources of a name anywhere in a source's project, without hidden folders."""
     return tuple(_by_name(root(source)).get(name, ()))
 

@@ -43,7 +43,7 @@ class Edits:
     def insert(self, at: int, what: str) -> None:
         self.replacements.append((at, at, what))
 
-    def done(self) -> str:
+    def applied(self) -> str:
         parts, at = [], 0
         for start, end, by in sorted(self.replacements, key=lambda e: e[:2]):
             parts += [self.text[at:start], by]
@@ -63,8 +63,8 @@ def rewritten(
     Args:
         kernels: the program's kernels, as `kernels_of` finds them in each of its files.
         attributes: of the configurations of their launches (`attributes.attributes_of`).
-        volatile: names of the program's volatile variables (`lockstep.declared`), if it has any
-            volatile type.
+        volatile: names of the program's volatile variables (`lockstep.volatile_names`), if it has
+            any volatile type.
         macros: the program's own.
     """
     text = _PRAGMA.sub(lambda m: f'{m[1]}_Pragma("{m[2].strip()}")', text)
@@ -94,7 +94,7 @@ def rewritten(
         edits.insert(all_[at].start, f'KwUnchecked("{all_[at].text}"), ')
     if volatile is not None:
         _lockstep(text, all_, volatile, edits)
-    return edits.done()
+    return edits.applied()
 
 
 def kernels_of(text: str) -> dict[str, bool]:
@@ -395,7 +395,7 @@ def _lockstep(text: str, all_: list[Token], volatile: Set[str], edits: Edits) ->
         taken.update(range(first, end))
         edits.insert(all_[first].start, "KwLockstep(")
         edits.insert(all_[end - 1].end, ")")
-        if given := lockstep.value(all_, end, text):
+        if given := lockstep.assigned_value(all_, end, text):
             place = re.sub(r"\s+", " ", text_of(text, all_, first, end).replace("\\\n", " "))
             edits.insert(all_[given[0]].start, f"(KwBeforeWrite({place}), ")
             edits.insert(all_[given[1] - 1].end, ")")

@@ -18,7 +18,7 @@ from . import build, checks, dissect, sources
 from .addr2line import with_lines
 from .options import NONE, Options
 from .rewrite import kernels_of
-from .sizes import sizes
+from .sizes import work_sizes
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ def run(
     with tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
         settings = {"gpu": gpu, "limit": str(limit), "kind": kind, "source": str(source)}
         settings |= {"python": sys.executable, "packages": str(_PACKAGES)}
-        settings["sizes"] = sizes(sources.own(source, options).values())
+        settings["sizes"] = work_sizes(sources.own_files(source, options).values())
         if check:
-            texts = sources.own(source, options).values()
+            texts = sources.own_files(source, options).values()
             settings |= checks.settings(executable, check, seed, texts)
         if dissects:
             settings |= dissect.settings()
@@ -89,14 +89,14 @@ def run(
             (Path(folder) / name).write_text(value)
         environment = {**os.environ, "KERNELWRIGHT_RUN": folder}
         command = [str(source), *arguments]
-        done = subprocess.run(command, executable=executable, env=environment)
+        process = subprocess.run(command, executable=executable, env=environment)
         findings = checks.findings(Path(folder), executable)
         costs = dissect.dissected(Path(folder), source, executable)
         notes = _notes(Path(folder), executable, stopped=bool(findings))
         loops = tuple(n.text for n in notes if n.kind == "loops")
         findings += [Finding("races", n.text) for n in notes if n.kind == "streams"]
         notes = tuple(n for n in notes if n.kind not in ("loops", "streams"))
-        return Result(done.returncode, notes, tuple(findings), tuple(costs), loops)
+        return Result(process.returncode, notes, tuple(findings), tuple(costs), loops)
 
 
 def _notes(folder: Path, executable: Path, stopped: bool) -> tuple[Note, ...]:
@@ -112,7 +112,7 @@ def _notes(folder: Path, executable: Path, stopped: bool) -> tuple[Note, ...]:
     return tuple(notes)
 
 
-def debugged(source: Path, options: Options = NONE) -> tuple[Path, tuple[str, ...]]:
+def debug_build(source: Path, options: Options = NONE) -> tuple[Path, tuple[str, ...]]:
     """A program built for a debugger, and the names of its kernels.
 
     Raises:
@@ -121,7 +121,7 @@ def debugged(source: Path, options: Options = NONE) -> tuple[Path, tuple[str, ..
     named = source.resolve()
     source = sources.program_of(named, options)
     required = () if source == named else (named,)
-    files = {**sources.own(source, options), **sources.own(named, options)}
+    files = {**sources.own_files(source, options), **sources.own_files(named, options)}
     names = [k for text in files.values() for k in kernels_of(text)]
     return build.program(source, "debug", options, required), tuple(dict.fromkeys(names))
 
@@ -131,7 +131,7 @@ _PACKAGES = Path(__file__).resolve().parents[3]
 _LIBRARIES = ("cublasLt", "cublas", "curand", "cufft", "cusparse", "cusolver", "cudnn")
 
 
-def libraries(source: Path, options: Options = NONE) -> list[str]:
+def included_libraries(source: Path, options: Options = NONE) -> list[str]:
     """NVIDIA's libraries whose headers a program includes."""
-    texts = "\n".join(sources.own(source.resolve(), options).values())
+    texts = "\n".join(sources.own_files(source.resolve(), options).values())
     return [n for n in _LIBRARIES if re.search(rf"#\s*include\s*<{n}(_v2|Dn)?\.h>", texts)]

@@ -16,7 +16,7 @@ _MOST = 4  # names in a message
 _ROUNDS = 3  # names of names
 
 
-def sizes(texts: Iterable[str]) -> str:
+def work_sizes(texts: Iterable[str]) -> str:
     """The names with the largest values: "N (4096), STEPS (1000)"; empty if there are none."""
     formulas: dict[str, str] = {}
     for text in texts:

@@ -11,11 +11,11 @@ from kernelwright.support.errors import UsageError
 
 from . import lockstep
 from .attributes import attributes_of
-from .headers import emulates, in_project
+from .headers import header_in_project, is_provided
 from .loops import ProgramIndex, with_loops
 from .options import NONE, Options
 from .poison_locals import poisoned
-from .project import folders, listed, siblings, text_if_there, text_of
+from .project import files_of, include_folders, sibling_folders, text_of, text_or_empty
 from .rewrite import kernels_of, rewritten
 from .tokens import tokens
 
@@ -37,7 +37,7 @@ _NAMED_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(", re.M)
 _SYSTEM = ("torch/", "ATen/", "c10/", "cuda_runtime", "cooperative_groups", "cuda_fp16", "mma.h")
 
 
-def own(source: Path, options: Options = NONE) -> dict[Path, str]:
+def own_files(source: Path, options: Options = NONE) -> dict[Path, str]:
     """A program's own files and their text: the source first. The text of a file that is gone is
     empty."""
     files: dict[Path, str] = {}
@@ -46,7 +46,7 @@ def own(source: Path, options: Options = NONE) -> dict[Path, str]:
         path = left.pop()
         if path in files:
             continue
-        files[path] = text_if_there(path)
+        files[path] = text_or_empty(path)
         left += [header for _, header in _includes(files[path], path, source, options)]
     return files
 
@@ -54,22 +54,22 @@ def own(source: Path, options: Options = NONE) -> dict[Path, str]:
 def _includes(
     text: str, path: Path, source: Path, options: Options
 ) -> Iterator[tuple[re.Match[str], Path]]:
-    searched = folders(source, options)
+    searched = include_folders(source, options)
     for match in _INCLUDE.finditer(text):
         quoted, name = match[2] == '"', match[3].strip().replace("\\", "/")
         if name.startswith(_SYSTEM):
             continue
         places = (path.parent, *searched) if quoted else searched
         header = next((p / name for p in places if (p / name).is_file()), None)
-        if header and emulates(name) and (_LIBRARIES.match(name) or _of_the_toolkit(header)):
+        if header and is_provided(name) and (_LIBRARIES.match(name) or _of_the_toolkit(header)):
             continue  # a project's copy
-        header = header or in_project(name, source)
+        header = header or header_in_project(name, source)
         if header is not None:
             yield match, header.resolve()
 
 
 def _of_the_toolkit(header: Path) -> bool:
-    return _TOOLKIT.search(text_if_there(header)) is not None
+    return _TOOLKIT.search(text_or_empty(header)) is not None
 
 
 #: Suffixes of a program's other translation units; C has no mangled names.
@@ -87,25 +87,25 @@ def _defines_main(text: str) -> bool:
     return _MAIN.search(_code(text)) is not None
 
 
-def beside(source: Path, options: Options = NONE) -> tuple[Path, ...]:
+def candidate_units(source: Path, options: Options = NONE) -> tuple[Path, ...]:
     """Files that may hold functions that a program declares only: those without `main` in the
     folder of its source, in folders that its project shares, and beside its headers; those beside
     the headers of these files; and those in other folders beside that of the source."""
-    headers = (p.parent for p in own(source, options))
-    near = _units(source, (*folders(source, options), *headers))
-    theirs = _units(source, (p.parent for u in near for p in own(u, options)))
-    return tuple(dict.fromkeys((*near, *theirs, *_units(source, siblings(source)))))
+    headers = (p.parent for p in own_files(source, options))
+    near = _units(source, (*include_folders(source, options), *headers))
+    theirs = _units(source, (p.parent for u in near for p in own_files(u, options)))
+    return tuple(dict.fromkeys((*near, *theirs, *_units(source, sibling_folders(source)))))
 
 
 def _units(source: Path, places: Iterable[Path]) -> list[Path]:
-    units = (p for f in dict.fromkeys(places) for p in listed(f) if p.suffix in UNITS)
+    units = (p for f in dict.fromkeys(places) for p in files_of(f) if p.suffix in UNITS)
     files = (p for p in map(Path.resolve, units) if p != source)
-    return [p for p in dict.fromkeys(files) if not _defines_main(text_if_there(p))]
+    return [p for p in dict.fromkeys(files) if not _defines_main(text_or_empty(p))]
 
 
 def has_main(source: Path, options: Options = NONE) -> bool:
     """Whether a file or a header of its own defines `main`."""
-    return any(_defines_main(text) for text in own(source, options).values())
+    return any(_defines_main(text) for text in own_files(source, options).values())
 
 
 def program_of(source: Path, options: Options = NONE) -> Path:
@@ -121,9 +121,12 @@ def program_of(source: Path, options: Options = NONE) -> Path:
     called = "|".join(_host_functions(_code(text_of(source)))) or "(?!)"
     uses = re.compile(rf'#\s*include\s*"(?:[^"]*/)?{re.escape(source.name)}"|\b(?:{called})\s*\(')
     those: list[Path] = []
-    for folder in (*folders(source, options), *siblings(source)):  # the nearest first
-        files = (p for p in listed(folder) if p.suffix in UNITS)
-        texts = {p.resolve(): text_if_there(p) for p in files}
+    for folder in (
+        *include_folders(source, options),
+        *sibling_folders(source),
+    ):  # the nearest first
+        files = (p for p in files_of(folder) if p.suffix in UNITS)
+        texts = {p.resolve(): text_or_empty(p) for p in files}
         those = [p for p, text in texts.items() if uses.search(text) and _defines_main(text)]
         if those:
             break
@@ -149,7 +152,7 @@ def defines(path: Path, name: str) -> bool:
     variable = rf"^(?!\s*(?:extern|return)\b)[\w:<>,*&\t ]+[\s*&]{name}\s*(?:\[[^]]*\]\s*)*(?:=|;)"
     if path.suffix == ".c":  # int f(n) int n; { }
         function = rf"{function}|\b{name}\s*\([\w\s,]*\)\s*(?:\w[\w\s*,\[\]]*;\s*)+\{{"
-    return re.search(f"{function}|{variable}", _code(text_if_there(path)), re.M) is not None
+    return re.search(f"{function}|{variable}", _code(text_or_empty(path)), re.M) is not None
 
 
 def _spaced(text: str) -> str:
@@ -167,15 +170,15 @@ def _spaced(text: str) -> str:
     return _MACRO.sub(macro, text)
 
 
-def used(files: dict[Path, str], units: Iterable[Path]) -> list[Path]:
+def called_units(files: dict[Path, str], units: Iterable[Path]) -> list[Path]:
     """Those of the units that define a function whose name the files use and do not define."""
     texts = [_code(text) for text in files.values()]
     open_ = {w for t in texts for w in re.findall(r"\b\w+(?=\s*\()", t)}
     open_ -= {name for t in texts for name in _host_functions(t)}
-    return [p for p in units if _host_functions(_code(text_if_there(p))) & open_]
+    return [p for p in units if _host_functions(_code(text_or_empty(p))) & open_]
 
 
-def names(files: dict[Path, str]) -> dict[Path, str]:
+def file_names(files: dict[Path, str]) -> dict[Path, str]:
     """What each file is called where the program is built."""
     return {path: f"{i:03}_{path.name}" for i, path in enumerate(files)}
 
@@ -203,15 +206,15 @@ def rewritten_files(
         for name, plain in kernels_of(text).items():
             kernels[name] = kernels.get(name, True) and plain
     attributes = attributes_of(texts)
-    words = lockstep.words_of(texts)
-    volatile = {n for text in files.values() for n in lockstep.declared(tokens(text), words)}
-    called = names(files)
+    words = lockstep.volatile_words(texts)
+    volatile = {n for text in files.values() for n in lockstep.volatile_names(tokens(text), words)}
+    called = file_names(files)
     macros = {name for text in texts for name in _NAMED_MACRO.findall(text)}
     older = any(_REFERENCE.search(text) for text in files.values())
     older &= not any(_OWN_TEXTURE.search(text) for text in files.values())
     first = "#include <kw_texture_references.h>\n" if older else ""
     undefined = options.plain_names()
-    done: dict[str, str] = {called[source]: ""}  # the first
+    texts_by_name: dict[str, str] = {called[source]: ""}  # the first
     for path, text in files.items():
         headers = _includes(text, path, source, options)
         by_place = {m.start(): h for m, h in headers if h in called}  # without newer files
@@ -219,11 +222,11 @@ def rewritten_files(
         def included(match: re.Match[str], by_place: dict[int, Path] = by_place) -> str:
             if match.start() in by_place:
                 return f'{match[1]}"{called[by_place[match.start()]]}"'
-            if not _CORE.match(match[3]) and not (undefined and emulates(match[3])):
+            if not _CORE.match(match[3]) and not (undefined and is_provided(match[3])):
                 return f"{match[1]}<kw_cub.h>" if match[3].startswith("cub/") else match[0]
             name = f"kw_{re.sub(r'[^a-z0-9]', '_', match[3])}.h"
             header = "kw_cub.h" if match[3].startswith("cub/") else match[3]
-            done[name] = _without(undefined, header)
+            texts_by_name[name] = _without(undefined, header)
             return f'{match[1]}"{name}"'
 
         whole = _spaced(_INCLUDE.sub(included, text))
@@ -234,10 +237,10 @@ def rewritten_files(
             if poison
             else whole
         )
-        done[called[path]] = f'{first}#line 1 "{path}"\n' + rewritten(
+        texts_by_name[called[path]] = f'{first}#line 1 "{path}"\n' + rewritten(
             whole, kernels, attributes, volatile if words else None, macros
         )
-    return done
+    return texts_by_name
 
 
 _SHARING = re.compile(
@@ -246,7 +249,7 @@ _SHARING = re.compile(
 )
 
 
-def shares(files: dict[Path, str]) -> bool:
+def uses_host_libraries(files: dict[Path, str]) -> bool:
     """Whether a program includes libraries whose functions here touch device memory on the host."""
     return any(_SHARING.search(text) for text in files.values())
 

@@ -15,8 +15,15 @@ from collections.abc import Sequence
 from functools import cache as once
 from pathlib import Path
 
-from kernelwright.emulator import compiler, program
-from kernelwright.emulator.program import build, libraries, project, sources, torch_bindings
+from kernelwright.emulator import program
+from kernelwright.emulator.program import (
+    build,
+    headers,
+    included_libraries,
+    project,
+    sources,
+    torch_bindings,
+)
 from kernelwright.emulator.program.tokens import tokens
 from kernelwright.support import cache
 from kernelwright.support.errors import CompileError, ToolchainError
@@ -110,12 +117,12 @@ def built(source: Path, arch: str, options: program.Options = NONE) -> Path:
     Raises:
         CompileError, UsageError: as `run_on_gpu`.
     """
-    files = sources.own(source, options)
+    files = sources.own_files(source, options)
     build.require_main(source, options)
     texts = [part for path, text in files.items() for part in (str(path), build.source_bytes(text))]
-    units = sources.beside(source, options)
+    units = sources.candidate_units(source, options)
     others = [
-        part for p in units for part in (str(p), build.source_bytes(project.text_if_there(p)))
+        part for p in units for part in (str(p), build.source_bytes(project.text_or_empty(p)))
     ]
     given = (*options.command(), options.standard)
     entry = cache.key([*texts, *others, *given, *map(str, _helpers()), arch, *_version(nvcc())])
@@ -138,9 +145,12 @@ def _link(
     for header in _helpers():
         shutil.copy(header, headers)
     out = work / _PROGRAM
-    units, left = [_unit(work, source, files[source])], list(sources.beside(source, options))
+    units, left = (
+        [_unit(work, source, files[source])],
+        list(sources.candidate_units(source, options)),
+    )
     while True:
-        folders = (source.parent, *project.folders(source, options), headers)
+        folders = (source.parent, *project.include_folders(source, options), headers)
         standard = f"-std={(options.standard or 'c++17').replace('gnu', 'c')}"
         its = ["-O2", standard, f"-arch={arch}", "-w", *(f"-I{p}" for p in folders)]
         its += [f"-D{name}={value}" for name, value in options.defines]
@@ -148,7 +158,7 @@ def _link(
             its.append("-rdc=true")  # kernels and device variables of several files
         if build.uses_openmp(files):
             its.append("-Xcompiler=-fopenmp")
-        linked = [f"-l{name}" for name in libraries(source, options)]
+        linked = [f"-l{name}" for name in included_libraries(source, options)]
         command = [str(nvcc()), *its, *map(str, units), "-o", str(out), *linked]
         done = subprocess.run(command, cwd=work, capture_output=True, text=True)
         if not done.returncode:
@@ -179,7 +189,7 @@ def _unit(work: Path, source: Path, text: str) -> Path:
 @once
 def _helpers() -> tuple[Path, ...]:
     """Headers of NVIDIA's samples, for programs that do not come with them."""
-    return tuple(sorted((compiler.HERE / "include" / "program").glob("helper_*.h")))
+    return tuple(sorted(headers.LIBRARIES.glob("helper_*.h")))
 
 
 @once

@@ -109,7 +109,7 @@ def program_of(target: str, launch: Path | None, folder: Path) -> tuple[Path, tu
     lines.append("  return cudaDeviceSynchronize() != cudaSuccess;\n}")
     source = folder / f"{asked.name}_of_{asked.path.name}"
     source.write_text("\n".join(lines) + "\n")
-    for shared in program.folders(asked.path):
+    for shared in program.include_folders(asked.path):
         with suppress(FileExistsError):  # the first one found is the nearest
             (folder / shared.name).symlink_to(shared)
     return source, (str(folder),)

@@ -73,7 +73,7 @@ def debug(
     known(gpu)
     if not shutil.which("gdb"):
         raise ToolchainError("--debug needs gdb, which is not installed")
-    executable, kernels = program.debugged(source, options)
+    executable, kernels = program.debug_build(source, options)
     folder = Path(tempfile.mkdtemp(prefix="kernelwright-"))
     for name, value in (("gpu", gpu), ("workers", "1"), ("patience", "0")):
         (folder / name).write_text(value)

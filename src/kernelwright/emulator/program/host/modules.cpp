@@ -492,8 +492,8 @@ namespace {
 // The emulator's header of this name, if it has one.
 std::string header(const char *path) {
   const std::filesystem::path name = std::filesystem::path(path).filename();
-  const std::string own = setting("packages", "") + "/kernelwright/emulator/include/";
-  for (const char *folder : {"program/", ""})
+  const std::string own = setting("packages", "") + "/kernelwright/emulator/";
+  for (const char *folder : {"include/program/", "libraries/include/", "include/"})
     if (name.extension() == ".h" && !access((own + folder + name.string()).c_str(), R_OK))
       return own + folder + name.string();
   return "";

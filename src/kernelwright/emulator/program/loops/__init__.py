@@ -1,8 +1,9 @@
-"""Kernels whose threads synchronize, as loops over the threads of a block, beside the code for
-single threads.
+"""Compiles kernels that synchronize as loops too: one CPU thread runs a block and iterates over its
+threads between sync points.
 
-A sync point is a barrier or a warp operation (a shuffle, a vote, __syncwarp), where threads wait
-for each other or exchange values.
+A sync point is a barrier or a warp operation (a shuffle, a vote, __syncwarp): threads wait for each
+other there, or exchange values. The code for single threads, which fibers run, stays beside the
+loops.
 
     parser.py         statements
     program_index.py  what the program's files say about names
@@ -17,8 +18,8 @@ for each other or exchange values.
     regions.py        the statements between two sync points
     codegen.py        the loops as C++
 
-A kernel for which loops cannot be shown to be equivalent is left unchanged: its threads run as
-fibers.
+A kernel is left unchanged, and runs with fibers only, if it cannot be shown that its loops are
+equivalent.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from ..tokens import Token, closing, opening, split
-from .codegen import Writer
-from .definitions import code_of, lines
+from .codegen import LoopWriter
+from .definitions import code_of, line_numbers
 from .parser import Node, Parser, Refused
 from .preprocessor import Choice, resolved, variants
 from .program_index import SYNC_POINT, ProgramIndex
 from .regions import Kernel
 from .uniformity import DivergentSyncPoints
-from .warp_sync import WarpSyncRewriter, predicated
+from .warp_sync import WarpSyncRewriter, with_predicates
 
 __all__ = ["ProgramIndex", "with_loops"]
 
@@ -56,7 +57,7 @@ def with_loops(
         return text
     text = _normalized(text)
     all_, _ = code_of(text)
-    line_of, file_lines = lines(text), text.split("\n")
+    line_of, file_lines = line_numbers(text), text.split("\n")
     parts: list[str] = []
     at = 0
     for kernel in _kernels(all_):
@@ -82,7 +83,7 @@ def with_loops(
 
 
 def _under_conditions(loops_by_condition: list[tuple[str, str]], line: int) -> str:
-    """Loops, each under its condition of the preprocessor."""
+    """The loops of each variant, each under the preprocessor's condition for it."""
     if loops_by_condition == [("", loops_by_condition[0][1])]:
         return loops_by_condition[0][1]
     parts = [
@@ -102,11 +103,11 @@ def _synchronizes(body: list[Token], program: ProgramIndex) -> bool:
 def _loops(
     kernel: _KernelSource, text: str, program: ProgramIndex, file_lines: list[str], choice: Choice
 ) -> str:
-    """The loops of a kernel whose body is a text.
+    """The loops of a kernel, from the text of its body.
 
     Raises:
-        Undecided: a condition of the preprocessor in a function that is not decided.
-        Refused: it cannot be shown that they are equivalent.
+        Undecided: `choice` lacks a condition of the preprocessor in a function that is inlined.
+        Refused: it cannot be shown that the loops are equivalent to the kernel.
     """
     reached = (t for all_ in program.reached(code_of(text)[0]).values() for t in all_)
     for t in (*kernel.head, *program.expanded(code_of(text)[0]), *reached):
@@ -119,17 +120,17 @@ def _loops(
         body = Parser(all_).block(0)
         try:
             one = Kernel(all_, body, kernel.parameters, kernel.types, program)
-            return Writer(one, text, lines(text)).write()
+            return LoopWriter(one, text, line_numbers(text)).write()
         except DivergentSyncPoints as e:
-            text = rewriter.body(predicated(text, all_, e.nodes, rewriter.fresh))
+            text = rewriter.body(with_predicates(text, all_, e.nodes, rewriter.fresh))
     raise Refused("conditions in conditions around operations of a warp")
 
 
 def _normalized(text: str) -> str:
     """The text with statements of its kernels replaced by simpler equivalent ones.
 
-    `int a = 1, b = 2;` becomes `int a = 1; int b = 2;`: one of the variables may be the same for
-    all threads and the other not. At the end of a kernel, `if (x) { ... }` around barriers becomes
+    `int a = 1, b = 2;` becomes `int a = 1; int b = 2;`, because only one of the variables may be
+    the same for all threads. At the end of a kernel, `if (x) { ... }` around barriers becomes
     `if (!(x)) return; { ... }`.
     """
     all_, _ = code_of(text)
@@ -160,8 +161,8 @@ def _normalized(text: str) -> str:
 
 
 def _loop_variables(all_: list[Token], body: Node) -> Iterator[tuple[int, str]]:
-    """Where loops assign to a variable at their start which nothing outside of such loops uses, and
-    the type of the variable."""
+    """Loops `for (i = 0; ...)` whose variable is declared before them and used only in such loops:
+    where each loop assigns to it, and the variable's type."""
     declared = [(d, n) for n in body.walk() for d in n.declared]
     for d, node in declared:
         name = all_[d.name].text
@@ -180,7 +181,7 @@ def _loop_variables(all_: list[Token], body: Node) -> Iterator[tuple[int, str]]:
 
 
 def _starts(all_: list[Token], node: Node) -> str:
-    """The variable that a `for` assigns to at its start, and nothing else."""
+    """The variable of `for (i = 0; ...)`, if that assignment is the whole initialization."""
     start = node.parts[0]
     its = all_[start.first : start.last]
     single = len(its) > 2 and its[1].text == "=" and all(t.text not in ("=", ",") for t in its[2:])
@@ -188,8 +189,8 @@ def _starts(all_: list[Token], node: Node) -> str:
 
 
 def _conditions_at_the_end(body: Node) -> Iterator[Node]:
-    """The last statement of a kernel if it is a condition, then the last statement in that, and so
-    on."""
+    """The condition that is a kernel's last statement, the one that is the last statement in it,
+    and so on."""
     last = body.parts[-1] if body.parts else None
     while last is not None and last.kind == "if" and len(last.parts) == 1:
         if last.parts[0].kind != "block":

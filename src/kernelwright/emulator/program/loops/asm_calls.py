@@ -1,4 +1,4 @@
-"""asm statements of kernels as calls, whose operands the analysis understands.
+"""Replaces asm statements of kernels by calls whose operands the analysis can read.
 
     asm volatile("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
         becomes KwPtx("ex2.approx.f32 %0, %1;", KwTo("=f", &y), KwFrom("f", (x)));
@@ -30,7 +30,7 @@ def with_calls(text: str, program: ProgramIndex) -> str:
     """The body of a kernel with calls in place of its asm statements.
 
     Raises:
-        Refused: an instruction concerns other threads in a way that loops do not follow.
+        Refused: loops do not support an instruction that affects or waits for other threads.
     """
     all_, _directives = code_of(text)
     for _ in range(_PASSES):
@@ -42,7 +42,7 @@ def with_calls(text: str, program: ProgramIndex) -> str:
     parts, at = [], 0
     for i, t in enumerate(all_):
         if t.kind == "name" and t.text in asm.NAMES:
-            one, whom = asm.asm_at(all_, i), asm.concerns(all_, i)
+            one, whom = asm.asm_at(all_, i), asm.instruction_scope(all_, i)
             if one is not None and _is_barrier(one):
                 parts += [text[at : t.start], "__syncthreads()"]
                 at = all_[one.last].end
@@ -56,7 +56,7 @@ def with_calls(text: str, program: ProgramIndex) -> str:
 
 
 def _is_barrier(one: asm.Asm) -> bool:
-    """Whether a statement is the barrier that __syncthreads is."""
+    """Whether a statement is asm("bar.sync 0;"), which is __syncthreads."""
     strings = "".join(t.text[1:-1] for t in one.inside[slice(*one.code)])
     return _BARRIER.fullmatch(strings) is not None
 
@@ -75,7 +75,7 @@ def _arguments(text: str, one: asm.Asm) -> str:
 
 
 def _expanded(text: str, all_: list[Token], program: ProgramIndex) -> str:
-    """The text with the macros that hold asm statements replaced by what they stand for."""
+    """The text with macros expanded that contain asm statements."""
     pieces, at = [], 0
     for i, t in enumerate(all_):
         macro = program.written.get(t.text) if t.kind == "name" and t.start >= at else None

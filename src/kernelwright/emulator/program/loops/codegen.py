@@ -25,7 +25,7 @@ from .variables import Variable
 _NOT_OF_THE_TYPE = frozenset({"const", "constexpr", "register", "__restrict__", "__restrict"})
 
 
-class Writer:
+class LoopWriter:
     """The loops of one kernel as C++, with directives that keep the lines of the file."""
 
     def __init__(self, kernel: Kernel, text: str, line_of: Callable[[int], int]) -> None:
@@ -35,7 +35,7 @@ class Writer:
         self.returns = any(r.ends and not r.last for r in kernel.regions())
         self.aliases = {v for v in kernel.variables if v.recomputed and self._is_alias(v)}
         self.count = 0
-        self.under: list[str] = []  # conditions of single threads around what is written
+        self.under: list[str] = []  # divergent conditions around the present code
 
     def write(self) -> str:
         self.code.append(" if (const auto *kw_loops = kw_block_in_loops()) { KW_BLOCK")
@@ -60,7 +60,7 @@ class Writer:
         return f"#line {self.line_of(self.all[token].start)}"
 
     def _slice(self, a: int, b: int, by: dict[int, tuple[int, str]] | None = None) -> str:
-        """The source of all_[a:b]. `by`: {token: (the token behind, other text)}."""
+        """The source of all_[a:b] with parts replaced: `by` is {first token: (end, new text)}."""
         if a >= b:
             return ""
         parts, at = [], self.all[a].start
@@ -87,7 +87,7 @@ class Writer:
 
     def _warp_sync(self, m: WarpSync) -> None:
         alive = "!kw_ended[kw_t]" if self.returns else ""
-        # a condition's variable has no value in threads that were not asked: _there asks in order
+        # an inner condition has no value where the outer one is false: _there tests that first
         there = self._there() if self.under else ""
         arguments = [self.per_thread[m.operands], "kw_count", _where(there), _where(alive)]
         self.code.append(
@@ -95,7 +95,8 @@ class Writer:
         )
 
     def _there(self, *more: str) -> str:
-        """The condition under which the present thread is here, and conditions of its own."""
+        """The condition under which a thread executes the present code: all divergent conditions
+        around it, and further ones."""
         own = ["!kw_ended[kw_t]"] if self.returns else []
         return " && ".join([*own, *self.under, *more]) or "true"
 
@@ -104,7 +105,7 @@ class Writer:
         return f"kw::loops::any(kw_count, [&](size_t kw_t) {{ return {holds}; }})"
 
     def _divided(self, a: BlockControl, v: Variable) -> None:
-        """A condition of single threads: its parts for those for which it holds, or does not."""
+        """A divergent condition: each branch is written for the threads that take it."""
         for i, part in enumerate(a.parts):
             condition = f"{'!' if i else ''}{self.per_thread[v]}[kw_t]"
             self.code.append(f"if ({self._any(condition)}) {{")
@@ -165,7 +166,8 @@ class Writer:
         return " ".join([*left, *marks, sizes])
 
     def _deduced(self, v: Variable) -> str:
-        """The type that auto stands for: that of a function's result, which nothing calls."""
+        """The type that `auto` stands for, as the result type of a function that is never
+        called."""
         body = [f"return {v.name};"]
         left, seen = [v], {v}
         needed: dict[Node, list[str]] = {}
@@ -284,7 +286,7 @@ class Writer:
         return self.kernel.named[d.name]
 
     def _referring(self, s: Node) -> str:
-        """A declaration whose variables, or some of them, stand in their room themselves."""
+        """A declaration some or all of whose variables are used directly in their arrays."""
         code: list[str] = []
         for d in s.declared:
             v = self._declared(d)
@@ -300,7 +302,7 @@ class Writer:
                 code.append(f"kw::loops::set({v.name}, kw_first); }}")
         return " ".join(code)
 
-    # ---- indices that a CPU's vectors can follow
+    # ---- indices that a CPU can vectorize
 
     def _is_alias(self, v: Variable) -> bool:
         """Whether a variable is another name of threadIdx.x."""
@@ -310,8 +312,8 @@ class Writer:
         return words == ["=", INDEX, ".", "x"]
 
     def _indices(self, a: int, b: int) -> dict[int, tuple[int, str]]:
-        """threadIdx.x / n and threadIdx.x % n: of a strip of threads whose length divides n, the
-        first is the same and the second counts on."""
+        """threadIdx.x / n and threadIdx.x % n. In a strip of threads whose length divides n, the
+        quotient is constant and the remainder increases by one."""
         edits: dict[int, tuple[int, str]] = {}
         i = a
         while i < b:
@@ -333,7 +335,7 @@ class Writer:
         return edits
 
     def _division(self, i: int, behind: int) -> tuple[int, str, str] | None:
-        """Of all_[i:behind] by what follows: the token behind that, the operation, the divisor."""
+        """The operation that follows all_[i:behind]: (end, operator, divisor)."""
         before, mark = self.all[i - 1].text, self.all[behind]
         if before not in ("(", "=", ",", "+", "[", "{", "?", ":", "return", ";"):
             return None
@@ -341,7 +343,7 @@ class Writer:
             end = self._divisor(behind + 1)
             name = "quotient" if mark.text == "/" else "remainder"
             return (end, name, self._slice(behind + 1, end)) if end else None
-        if before == "+":  # which binds more than & and >>
+        if before == "+":  # binds more tightly than & and >>
             return None
         shift = self._words(behind, behind + 2) == "> >"
         number = self.all[behind + (2 if shift else 1)]
@@ -375,7 +377,7 @@ class Writer:
 
 
 def _where(holds: str) -> str:
-    """Those threads for which a condition holds."""
+    """A loop over the threads for which a condition holds."""
     if not holds:
         return "kw::loops::All{}"
     return f"kw::loops::Where{{[&](size_t kw_t) {{ return {holds}; }}}}"
@@ -386,5 +388,5 @@ def _place(v: Variable) -> int:
 
 
 def _referred(v: Variable) -> bool:
-    """Whether code uses a variable where it is stored, not a copy of it."""
+    """Whether code accesses the stored variable itself, not a copy."""
     return v.array or v.address_taken

@@ -36,7 +36,7 @@ class Parameter:
 @dataclass(frozen=True)
 class Definition:
     """A function. `body`: its tokens from { to }. `source`: the text of the body, if it has
-    conditions of the preprocessor. `why`: what keeps it from being written in place of a call.
+    conditions of the preprocessor. `why`: why it cannot be inlined.
     `line_text`: the text of the line in which it begins."""
 
     name: str
@@ -65,7 +65,7 @@ class Definition:
 
 
 def code_of(text: str) -> tuple[list[Token], list[tuple[int, int]]]:
-    """The tokens outside directives, and where these are."""
+    """The tokens outside of directives, and the spans of the directives."""
     directives = [m.span() for m in _DIRECTIVE.finditer(text)]
     starts = [a for a, _ in directives]
     all_: list[Token] = []
@@ -76,8 +76,8 @@ def code_of(text: str) -> tuple[list[Token], list[tuple[int, int]]]:
     return all_, directives
 
 
-def lines(text: str) -> Callable[[int], int]:
-    """The line of a place in a text. A comment /*@12*/ says that what follows was in line 12."""
+def line_numbers(text: str) -> Callable[[int], int]:
+    """A function from offsets to line numbers. After a comment /*@12*/, lines count from 12."""
     places, numbers, now = [0], [1], 1
     for m in re.finditer(r"\n|/\*@(\d+)\*/", text):
         now = int(m[1]) if m[1] else now + 1
@@ -89,10 +89,10 @@ def lines(text: str) -> Callable[[int], int]:
 def definitions(
     text: str, function: Callable[[list[Token], int], tuple[str, int]]
 ) -> Iterator[Definition]:
-    """Those of a file. `function`: the name of the function whose body opens at a token, and where
-    its parameters do."""
+    """The definitions of a file. `function`: maps a token { to the name of the function whose body
+    it opens and the token that opens the parameters."""
     all_, directives = code_of(text)
-    line_of, file_lines = lines(text), text.split("\n")
+    line_of, file_lines = line_numbers(text), text.split("\n")
     scopes: list[bool] = []  # whether each may hold functions
     i = 0
     while i < len(all_):

@@ -21,7 +21,7 @@ _FOLLOWED = 40  # calls in a kernel
 #: Words that do not change the type of a value.
 NO_TYPE = frozenset({"const", "volatile", "__restrict__", "__restrict", "&", "register"})
 _QUALIFIERS = ("const", "volatile", "__restrict__", "&")
-#: What a reference may stand for: a variable, or a part of it.
+#: Arguments to which a reference may be bound: a variable, or a part of it.
 _PLACE = re.compile(r"[A-Za-z_]\w*(?:\s*\[\s*\w+\s*\]|\s*\.\s*[A-Za-z_]\w*)*")
 _GROUPS = frozenset({"thread_block_tile", "thread_block", "thread_group"})
 
@@ -64,11 +64,11 @@ def _closes(all_: list[Token], k: int, at: int) -> bool:
 
 
 class Inliner:
-    """Writes the code of functions into one kernel.
+    """Inlines functions into one kernel.
 
     Attributes:
         shared: declarations of the functions' shared variables, one for all calls.
-        types: of the kernel's variables, as far as they are plain.
+        types: types of the kernel's variables, of those that are values or pointers.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Inliner:
         """(statements, the name of the result) for a call in a text.
 
         Raises:
-            Refused: it cannot stand in place of the call.
+            Refused: the call cannot be inlined.
         """
         self.count += 1
         if self.count > _FOLLOWED:
@@ -134,7 +134,7 @@ class Inliner:
         return one.decided(self.choice)
 
     def _callable(self, all_: list[Definition], given: list[str]) -> list[Definition]:
-        """The functions of a name that a call with these arguments may mean."""
+        """The overloads that a call with these arguments may select."""
         device = [d for d in all_ if d.device]
         fits = [
             d
@@ -149,7 +149,7 @@ class Inliner:
             d
             for d in fits
             if not d.template
-            and all(plain(p) == t for p, t in zip(d.parameters, types, strict=False))
+            and all(value_type(p) == t for p, t in zip(d.parameters, types, strict=False))
         ]
         return exact or fits
 
@@ -167,7 +167,8 @@ class Inliner:
         names: dict[str, str],
         mark: str,
     ) -> list[str]:
-        """Its template's parameters: aliases and constants, or what stands for them."""
+        """Declarations of the template's parameters as type aliases and constants, or the arguments
+        that replace them."""
         declarations: list[str] = []
         groups = {w for p, v in zip(one.parameters, arguments, strict=False) for w in p.type_
                   if v in self.tiles}  # fmt: skip
@@ -190,7 +191,7 @@ class Inliner:
         return declarations
 
     def _deduced(self, one: Definition, name: str, mark: str) -> str:
-        """A type from the arguments, where a parameter has just this type, or points to it."""
+        """A template type deduced from the arguments for parameters T and T *."""
         for p in one.parameters:
             words = [w for w in p.type_ if w not in _QUALIFIERS]
             if words == [name] and p.name:
@@ -275,7 +276,8 @@ class Inliner:
         self.hoisted.add(node.first)
 
     def source(self, one: Definition, a: int, b: int, names: dict[str, str]) -> str:
-        """The tokens a to b of a body, with their lines if they are of the kernel's file."""
+        """The text of a body's tokens a to b, with line numbers if the body is in the kernel's
+        file."""
         known = one.line <= len(self.lines) and self.lines[one.line - 1] == one.line_text
         parts: list[str] = []
         line, before = 0, -1
@@ -293,7 +295,7 @@ class Inliner:
 
 
 class _Body:
-    """The statements of a function that is written in place of a call."""
+    """The statements of an inlined function."""
 
     def __init__(self, by: Inliner, one: Definition, names: dict[str, str], mark: str) -> None:
         self.by, self.one, self.names, self.mark = by, one, names, mark
@@ -319,7 +321,7 @@ class _Body:
         return self.by.source(self.one, a, b, self.names)
 
     def early(self, nodes: list[Node]) -> list[str]:
-        """Statements, of which some return: what follows stands in the other part of a condition.
+        """Statements with `return` in conditions: what follows a condition becomes its else branch.
 
         if (x) return a; ... return b;
             becomes if (x) { Kw1 = a; } else { ... Kw1 = b; }
@@ -350,7 +352,7 @@ class _Body:
         raise Refused(f"{self.one.name} returns early")
 
     def _ends(self, nodes: list[Node]) -> bool:
-        """Whether statements return in any case."""
+        """Whether statements return on every path."""
         last = nodes[-1] if nodes else None
         if last is None:
             return False
@@ -361,6 +363,6 @@ class _Body:
         return self._returns(last.first)
 
 
-def plain(p: Parameter) -> tuple[str, ...]:
+def value_type(p: Parameter) -> tuple[str, ...]:
     """The type of a parameter's value."""
     return tuple(w for w in p.type_ if w not in NO_TYPE)

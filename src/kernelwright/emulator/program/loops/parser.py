@@ -1,6 +1,6 @@
 """The statements of a function's body as a tree over its tokens.
 
-What the parser does not know for certain it refuses: the caller then leaves the kernel alone.
+The parser refuses what it cannot parse with certainty; the caller then leaves the kernel unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Node:
     Attributes:
         kind: block, if, for, while, do, switch, jump, barrier, declaration, type, expression or
             empty.
-        head: index pairs of what stands in its parentheses; of `for`, the condition and the step.
+        head: index pairs of the expressions in its parentheses; of `for`, condition and increment.
         parts: statements in it; of `for`, the first is its initialization.
         declared: the names that a declaration introduces.
     """
@@ -44,7 +44,7 @@ class Node:
 
     @property
     def jumps(self) -> bool:
-        """Whether it does nothing but jump."""
+        """Whether it is only a jump."""
         if self.kind == "block":
             return bool(self.parts) and all(p.jumps for p in self.parts)
         return self.kind == "jump"
@@ -52,8 +52,8 @@ class Node:
 
 @dataclass(eq=False)
 class Declarator:
-    """One name of a declaration: `type_` and `marks` (of pointers and references) before it,
-    `sizes` and the initializer behind it, as index pairs."""
+    """One name of a declaration, with index pairs of its parts: the type, the marks of pointers and
+    references, the sizes of arrays and the initializer."""
 
     name: int
     type_: tuple[int, int]

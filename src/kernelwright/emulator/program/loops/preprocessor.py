@@ -1,5 +1,5 @@
-"""Conditions of the preprocessor in kernels and in functions: one text for each way in which they
-may turn out.
+"""Conditions of the preprocessor in kernels and functions: one variant of the text for each
+combination of their outcomes.
 
 #if DIAG
   a();
@@ -29,7 +29,7 @@ _WAYS = 8  # of one kernel
 
 
 class Undecided(Exception):
-    """A chain that a choice does not have."""
+    """A chain for which a choice has no outcome."""
 
     def __init__(self, chain: Chain) -> None:
         super().__init__()
@@ -43,10 +43,10 @@ class _Group:
 
 
 def resolved(text: str, choice: Choice) -> str:
-    """A text in which each condition is decided, and everything stands where it stood.
+    """A text without the parts that are not compiled, with all offsets unchanged.
 
     Raises:
-        Undecided: the choice does not decide one of them. Refused: other directives.
+        Undecided: the choice lacks one of its chains. Refused: it has other directives.
     """
     return "".join(_chosen(_parse(text), choice))
 
@@ -121,7 +121,7 @@ def _blank(parts: list[str | _Group]) -> Iterator[str]:
 
 
 def expression(choice: Choice) -> str:
-    """The condition of the preprocessor under which a choice is right."""
+    """The condition of the preprocessor under which the outcomes are those of a choice."""
     terms: list[str] = []
     for chain, part in choice.items():
         terms += [f"!({c})" for c in chain[:part]]
@@ -132,15 +132,17 @@ def expression(choice: Choice) -> str:
 def variants(
     write: Callable[[Choice], str], macros: Collection[str]
 ) -> tuple[list[tuple[str, str]], str | None]:
-    """What a kernel becomes, for the ways in which its conditions may turn out.
+    """The code of a kernel for each combination of outcomes of its conditions.
 
     Args:
-        write: raises Undecided for each chain that a choice does not decide, Refused if it cannot.
-        macros: names that the program defines somewhere. Ways in which others are defined are not
-            written: the compiler skips what is written if they are.
+        write: the code for a choice. Raises Undecided for a chain that the choice lacks, and
+            Refused if there is no such code.
+        macros: names that the program defines somewhere. Other macros are taken as undefined; if
+            one is defined, the compiler skips the code.
 
     Returns:
-        pairs of a condition of the preprocessor (empty: always) and a text; if there are none, why.
+        pairs of a condition of the preprocessor (empty: always) and the code; if there are none,
+        the reason.
     """
     results: list[tuple[str, str]] = []
     why: str | None = None

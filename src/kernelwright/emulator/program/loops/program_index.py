@@ -1,4 +1,4 @@
-"""What a program's files say about the names that its kernels use: macros, functions, groups."""
+"""An index of a program's files: the macros, functions, types and groups that its kernels name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CONSTANT = re.compile(r"\b(?:const|constexpr)\b[\w\s:<>]*?\b(\w+)\s*=|\benum\b[
 _TYPE = re.compile(r"\busing\s+(\w+)\s*=|\btypedef\b[^;{}()]*?(\w+)\s*;")
 _STANDS_FOR = re.compile(r"\busing\s+(\w+)\s*=([^;]*);|\btypedef\b([^;{}()]*?)(\w+)\s*;")
 
-#: Functions of one thread's values, whichever thread it is.
+#: Functions whose result depends only on their arguments, not on the thread that calls them.
 PURE = pattern(
     row
     for row in rows("math", "thread", "fundamental", "type", "keyword", "atomic", "generated")
@@ -43,14 +43,14 @@ def is_mark(t: Token, *texts: str) -> bool:
 
 
 class ProgramIndex:
-    """Of all files of a program."""
+    """The names in all files of a program."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = tuple(texts)
 
     @cached_property
     def macros(self) -> dict[str, list[list[Token]]]:
-        """What each macro stands for; several texts if it is defined several times."""
+        """The replacement list of each macro; several if it is defined several times."""
         macros: dict[str, list[list[Token]]] = {}
         for text in self._texts:
             for m in _DEFINE.finditer(text):
@@ -77,15 +77,15 @@ class ProgramIndex:
     @cached_property
     def volatile_types(self) -> frozenset[str]:
         """Names of types and macros that contain `volatile`."""
-        return lockstep.words_of(self._texts) - set(lockstep.VOLATILE)
+        return lockstep.volatile_words(self._texts) - set(lockstep.VOLATILE)
 
     @cached_property
     def volatile_outside(self) -> tuple[frozenset[str], frozenset[str]]:
         """Volatile variables outside of functions, and volatile members."""
-        words = lockstep.words_of(self._texts)
+        words = lockstep.volatile_words(self._texts)
         variables, members = set[str](), set[str]()
         for text in self._texts if words else ():
-            declared = lockstep.declared_outside(tokens(text), words)
+            declared = lockstep.volatile_names_outside(tokens(text), words)
             variables |= declared[0]
             members |= declared[1]
         return frozenset(variables), frozenset(members)
@@ -103,7 +103,7 @@ class ProgramIndex:
 
     @cached_property
     def classes(self) -> frozenset[str]:
-        """Names of the program's classes, whose constructors may do anything."""
+        """Names of the program's classes, whose constructors may have side effects."""
         return frozenset(m[1] for text in self._texts for m in _CLASS.finditer(text))
 
     @cached_property
@@ -117,8 +117,8 @@ class ProgramIndex:
 
     @cached_property
     def functions(self) -> dict[str, list[list[Token]]]:
-        """Parameters and bodies of the functions of each name; of operators, of `operator`. Without
-        those of the host alone."""
+        """Parameters and bodies of the functions of each name (operators under `operator`), without
+        functions that only the host can call."""
         functions: dict[str, list[list[Token]]] = {}
         for text in self._texts:
             all_ = tokens(text)
@@ -132,8 +132,8 @@ class ProgramIndex:
         return functions
 
     def _of_the_host(self, all_: list[Token], start: int, end: int) -> bool:
-        """Whether a function calls the host API or launches kernels, and no qualifier, itself or by
-        a macro, says that kernels may call it."""
+        """Whether a function calls the host API or launches kernels and has no qualifier (itself or
+        by a macro) by which kernels may call it."""
         first = start
         while first and all_[first - 1].text not in (";", "{", "}"):
             first -= 1
@@ -141,7 +141,7 @@ class ProgramIndex:
         if head & {"__device__", "__global__", "constexpr", *self.macros}:
             return False
         body = all_[start : end + 1]
-        return launches(body) or any(re.fullmatch(r"cuda[A-Z]\w+", t.text) for t in body)
+        return has_launch(body) or any(re.fullmatch(r"cuda[A-Z]\w+", t.text) for t in body)
 
     @cached_property
     def definitions(self) -> dict[str, list[Definition]]:
@@ -154,12 +154,12 @@ class ProgramIndex:
 
     @cached_property
     def synchronizing_functions(self) -> frozenset[str]:
-        """Functions in which threads synchronize or exchange values, themselves or in others."""
+        """Functions that contain sync points, or call functions that do."""
         return frozenset(
             name
             for name in self.definitions
             if any(
-                synchronizing_name(without_retries(tokens_)) is not None
+                synchronizing_name(without_retry_loops(tokens_)) is not None
                 for other, tokens_ in self.reached([Token("name", name, 0, 0)]).items()
                 if other != "operator"
             )
@@ -177,8 +177,8 @@ class ProgramIndex:
 
     @cached_property
     def formulas(self) -> frozenset[str]:
-        """Functions of the program that return an expression of their parameters, and nothing else:
-        of two values of the same arguments, both are the same."""
+        """Functions of the program whose body only returns an expression of their parameters, so
+        that equal arguments give equal results."""
         is_formula: dict[str, bool] = {}
         for name, all_ in ((n, body) for n, bodies in self.functions.items() for body in bodies):
             body = next(i for i, t in enumerate(all_) if is_mark(t, "{"))
@@ -198,7 +198,7 @@ class ProgramIndex:
 
     @cached_property
     def synchronizing_types(self) -> dict[str, Token]:
-        """Names of types that stand for one of SYNCHRONIZING, such as a class of cub, and which."""
+        """Aliases of types of SYNCHRONIZING, such as cub's classes, and the token of that type."""
         types: dict[str, Token] = {}
         for text in self._texts:
             for m in _STANDS_FOR.finditer(text):
@@ -210,7 +210,7 @@ class ProgramIndex:
     def expanded(
         self, all_: Iterable[Token], seen: frozenset[str] = frozenset()
     ) -> Iterator[Token]:
-        """Tokens, each name of a macro or a type after what it may stand for."""
+        """The tokens; before each name of a macro or an alias, what it stands for."""
         for t in all_:
             if t.kind == "name" and t.text in self.macros and t.text not in seen:
                 for one in self.macros[t.text]:
@@ -222,7 +222,8 @@ class ProgramIndex:
             yield t
 
     def reached(self, all_: Iterable[Token]) -> dict[str, list[Token]]:
-        """The functions of the program that code may call, directly or not, and their tokens."""
+        """The functions of the program that code may call, directly or indirectly, and their
+        tokens."""
         functions: dict[str, list[Token]] = {}
         left = [list(self.expanded(all_))]
         while left:
@@ -234,13 +235,13 @@ class ProgramIndex:
         return functions
 
 
-def atomic(all_: Iterable[Token]) -> bool:
+def has_atomic(all_: Iterable[Token]) -> bool:
     return any(t.kind == "name" and _ATOMIC.fullmatch(t.text) for t in all_)
 
 
-def retries(all_: list[Token], first: int, last: int) -> bool:
-    """Whether all_[first:last] is a loop that repeats an atomicCAS until no other thread has come
-    between: it ends without the others.
+def is_retry_loop(all_: list[Token], first: int, last: int) -> bool:
+    """Whether all_[first:last] is a loop that only repeats an atomicCAS until it succeeds. Such a
+    loop ends without progress of other threads.
 
     do { assumed = old; old = atomicCAS(p, assumed, f(assumed)); } while (assumed != old);
     """
@@ -258,7 +259,7 @@ def retries(all_: list[Token], first: int, last: int) -> bool:
     return names == {old, assumed} and "==" not in "".join(condition)
 
 
-def without_retries(all_: list[Token]) -> list[Token]:
+def without_retry_loops(all_: list[Token]) -> list[Token]:
     """Tokens without the loops that only repeat an atomicCAS."""
     rest: list[Token] = []
     i = 0
@@ -267,7 +268,7 @@ def without_retries(all_: list[Token]) -> list[Token]:
             end = closing(all_, i + 1)
             paren = end + 2 if end is not None else len(all_)
             last = closing(all_, paren) if paren < len(all_) else None
-            if last is not None and retries(all_, i, last + 1):
+            if last is not None and is_retry_loop(all_, i, last + 1):
                 i = last + 1
                 continue
         rest.append(all_[i])
@@ -275,7 +276,7 @@ def without_retries(all_: list[Token]) -> list[Token]:
     return rest
 
 
-def launches(all_: list[Token]) -> bool:
+def has_launch(all_: list[Token]) -> bool:
     return any([t.text for t in all_[i : i + 3]] == ["<", "<", "<"] for i in range(len(all_)))
 
 
@@ -285,15 +286,15 @@ def synchronizing_name(all_: Iterable[Token]) -> str | None:
     for i, t in enumerate(all_):
         if t.kind != "name" or not SYNCHRONIZING.fullmatch(t.text):
             continue
-        # volatile behind asm belongs to it
+        # volatile of asm volatile
         at = i - 1 if i and t.text in lockstep.VOLATILE and all_[i - 1].text in asm.NAMES else i
-        if all_[at].text not in asm.NAMES or asm.concerns(all_, at) != "thread":
+        if all_[at].text not in asm.NAMES or asm.instruction_scope(all_, at) != "thread":
             return t.text
     return None
 
 
-def called(all_: list[Token]) -> set[str]:
-    """Names that stand before an argument list; of other expressions that are called, `?`."""
+def called_names(all_: list[Token]) -> set[str]:
+    """Names of called functions; `?` for a call of another expression."""
     names: set[str] = set()
     for i, t in enumerate(all_):
         if not is_mark(t, "(") or i == 0:
@@ -314,7 +315,7 @@ def called(all_: list[Token]) -> set[str]:
     return names
 
 
-def binary(all_: list[Token], i: int) -> bool:
+def is_binary(all_: list[Token], i: int) -> bool:
     before = all_[i - 1]
     return (before.kind in ("name", "number") and before.text != "return") or before.text in (
         ")",
@@ -322,8 +323,8 @@ def binary(all_: list[Token], i: int) -> bool:
     )
 
 
-def changes(all_: list[Token], i: int) -> bool:
-    """Whether the name at `i` is assigned to, or stepped."""
+def is_changed(all_: list[Token], i: int) -> bool:
+    """Whether the name at `i` is assigned to, incremented or decremented."""
 
     def text(k: int) -> str:
         return all_[k].text if 0 <= k < len(all_) else ""
@@ -342,7 +343,7 @@ def changes(all_: list[Token], i: int) -> bool:
         return True
     if text(i - 1) in ("+", "-") and text(i - 2) == text(i - 1) and near(i - 1):
         return True
-    if text(i - 1) == "*" and not binary(all_, i - 1):  # what it points to
+    if text(i - 1) == "*" and not is_binary(all_, i - 1):  # what it points to
         return False
     if text(k) == "=":
         return text(k + 1) != "=" or not near(k + 1)
@@ -353,7 +354,7 @@ def changes(all_: list[Token], i: int) -> bool:
 
 
 def _function(all_: list[Token], at: int) -> tuple[str, int]:
-    """The name of the function whose body opens at `at`, and where its parameters do; or ""."""
+    """The name of the function whose body opens at `at` (or ""), and the ( of its parameters."""
     i = at - 1
     while i > 0 and all_[i].text in ("const", "noexcept", "override", "mutable"):
         i -= 1

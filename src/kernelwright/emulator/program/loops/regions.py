@@ -1,9 +1,10 @@
-"""Which statements of a kernel are executed by each thread in a loop, and which once for the block.
+"""Divides a kernel into statements that a loop executes for each thread, and statements that are
+executed once for the block.
 
-A kernel's statements are divided at its barriers. What stands between two of them is a region: its
-statements are executed for one thread after the other. Loops and conditions around barriers, which
-must be the same for all threads, are executed once, and so are statements that only compute such
-values. The order is one that a GPU may choose: between barriers, threads are not ordered.
+A region is the code between two barriers; one thread after the other executes it. Loops and
+conditions around barriers must be the same for all threads. They are executed once for the block,
+and so are statements that only compute values which all threads share. A GPU could choose the same
+order, because threads are not ordered between barriers.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from dataclasses import dataclass, field
 
 from ..tokens import Token
 from .parser import Node, Refused
-from .program_index import PURE, ProgramIndex, atomic, binary, called
-from .restrictions import INDEX, bodies
+from .program_index import PURE, ProgramIndex, called_names, has_atomic, is_binary
+from .restrictions import INDEX, nested_statements
 from .uniformity import Uniformity
 from .variables import Variable
 
 
 @dataclass(eq=False)
 class ThreadLoop:
-    """Statements that each thread executes. `ends`: a thread may return in it."""
+    """Statements that each thread executes. `ends`: they may contain a `return`."""
 
     statements: list[Node] = field(default_factory=list)
     names: set[Variable] = field(default_factory=set)
@@ -46,8 +47,8 @@ class BlockControl:
 
 @dataclass(eq=False)
 class WarpSync:
-    """A warp-wide operation whose operands the lanes have stored. `last`: lanes that do not take
-    part reach no later one."""
+    """A warp-wide operation whose operands the lanes have stored. `last`: lanes that do not
+    execute it execute no later one either."""
 
     operands: Variable
     last: bool
@@ -89,8 +90,8 @@ class Kernel(Uniformity):
         self._store()
 
     def _candidates(self, node: Node) -> Iterator[Node]:
-        """Innermost loops without barriers of a form that is worth a loop over threads in each of
-        their steps: a CPU executes these as vectors."""
+        """Innermost loops without barriers that are worth interchanging with the loop over threads,
+        because the compiler can then vectorize over threads."""
         for p in node.parts:
             if self.divided(p):
                 yield from self._candidates(p)
@@ -102,15 +103,15 @@ class Kernel(Uniformity):
         if any(p.kind not in ("expression", "declaration") for p in parts):
             return False
         code = list(self.program.expanded(self.tokens(body)))
-        known = all(PURE.fullmatch(n) or n in self.types for n in called(code))
+        known = all(PURE.fullmatch(n) or n in self.types for n in called_names(code))
         return (
             known
-            and not atomic(code)
+            and not has_atomic(code)
             and all(not d.marks[0] < d.marks[1] for p in parts for d in p.declared)
         )
 
     def _sequence(self, statements: list[Node]) -> Plan:
-        """What the statements of a body become."""
+        """The plan of a body's statements."""
         plan: Plan = []
         region = ThreadLoop()
 
@@ -131,7 +132,9 @@ class Kernel(Uniformity):
                 continue
             elif self.is_block_control(p):
                 close()
-                plan.append(BlockControl(p, [self._sequence(body) for body in bodies(p)]))
+                plan.append(
+                    BlockControl(p, [self._sequence(body) for body in nested_statements(p)])
+                )
             elif self.is_block_uniform(p):
                 if not self._early(p, region):
                     close()
@@ -144,12 +147,11 @@ class Kernel(Uniformity):
         close()
         return plan
 
-    # ---- lanes that are elsewhere
+    # ---- lanes that do not execute an operation of their warp
 
     def _alone(self) -> None:
-        """Lanes that a condition keeps from an operation of their warp must not synchronize
-        with others in another operation before the block's next barrier: these might be counted as
-        one."""
+        """Refuse a kernel in which lanes that skip a warp operation execute another one before the
+        block's next barrier: the loops could take the two for one operation."""
         for node, v in self.condition_of.items():
             if v.uniform or not self._joins(node):
                 continue
@@ -159,7 +161,7 @@ class Kernel(Uniformity):
                 raise Refused("operations of a warp behind others, under a condition of threads")
 
     def _joins(self, node: Node) -> bool:
-        """Whether lanes wait for each other in a statement."""
+        """Whether a statement contains a warp operation in which lanes wait for each other."""
         return any(self._waits(n) for n in node.walk())
 
     def _waits(self, node: Node) -> bool:
@@ -170,12 +172,13 @@ class Kernel(Uniformity):
         return all(t.text != "operands_activemask" for t in self.all[slice(*v.of.value)])
 
     def _lonely(self, node: Node) -> bool:
-        """Whether the lanes that conditions keep from a warp operation reach no later one."""
+        """Whether lanes that skip a warp operation, by conditions around it, execute no later
+        one."""
         return all(self._next_after(n) == "end" for n in self.conditions(node))
 
     def _next_after(self, node: Node) -> str:
-        """Where threads that skip a statement synchronize next: at a barrier, at a warp-wide
-        operation ("warp_sync"), or nowhere ("end")."""
+        """The next sync point of threads that skip a statement: "barrier", "warp_sync", or "end" if
+        there is none."""
         start = node
         for outer in reversed(self._enclosing[node]):
             if outer.kind == "block":
@@ -195,7 +198,7 @@ class Kernel(Uniformity):
         return "end"
 
     def _first_of(self, statements: list[Node]) -> str:
-        """Which kind of sync point may come first in statements."""
+        """The kind of the first sync point in statements: as `_next_after`."""
         for p in statements:
             if p.kind == "barrier":
                 return "barrier"
@@ -212,7 +215,8 @@ class Kernel(Uniformity):
         return bool(node.declared) and all(self.named[d.name].recomputed for d in node.declared)
 
     def _early(self, node: Node, region: ThreadLoop) -> bool:
-        """Whether what is executed once may come before the region that stands before it."""
+        """Whether statements that are executed once may be moved before the region in front of
+        them."""
         if not region.statements:
             return True
         if region.ends or node.kind in ("if", "jump"):
@@ -226,7 +230,7 @@ class Kernel(Uniformity):
             v = self.named.get(i)
             if v is not None and v.kind == "fixed" and not v.array and not self._constant(v):
                 return False
-            if text in ("*", "&") and not binary(self.all, i):
+            if text in ("*", "&") and not is_binary(self.all, i):
                 return False
         return not any(w is node for v in region.names for w in v.writes)
 
@@ -243,7 +247,7 @@ class Kernel(Uniformity):
                     yield from self.regions(part)
 
     def _jumps(self, plan: Plan, inside: bool) -> None:
-        """Refuse jumps of single threads out of what the block does together."""
+        """Refuse jumps by which single threads leave a statement that is executed once."""
         for p in plan:
             if isinstance(p, ThreadLoop):
                 if p.ends and inside:
@@ -263,10 +267,11 @@ class Kernel(Uniformity):
         for p in node.parts:
             self._escapes(p, inside or node.kind in ("for", "while", "do"))
 
-    # ---- what outlives a region
+    # ---- values that outlive a region
 
     def _store(self) -> None:
-        """Count the regions of each variable; what is computed anew needs what it is made of."""
+        """Count the regions that use each variable; a recomputed variable uses those in its
+        initializer."""
         for r in self.regions():
             left = list(r.names)
             own = set(r.statements)
@@ -283,13 +288,14 @@ class Kernel(Uniformity):
                 raise Refused(f"the reference {v.name} outlives a barrier")
 
     def takes_long(self, region: ThreadLoop) -> bool:
-        """Whether one thread may need so long for a region that the block seems to be stuck."""
+        """Whether a thread may take so long in a region that the block would be reported as
+        stuck."""
         loops = any(n.kind in ("for", "while", "do") for s in region.statements for n in s.walk())
         code = [t for s in region.statements for t in self.tokens(s)]
         return loops or bool(self.program.reached(code).keys() - {"operator"})
 
     def identified(self, region: ThreadLoop) -> bool:
-        """Whether functions that a region calls may ask which thread calls them."""
+        """Whether functions that a region calls may read threadIdx or the like."""
         code = [t for s in region.statements for t in self.tokens(s)]
         expanded = list(self.program.expanded(code))
         reached = self.program.reached(code)
@@ -299,5 +305,6 @@ class Kernel(Uniformity):
             return True
         known = self.types | self.program.types | own | self.program.macros.keys()
         return any(
-            n not in known and not PURE.fullmatch(n) for n in called(expanded) | called(inside)
+            n not in known and not PURE.fullmatch(n)
+            for n in called_names(expanded) | called_names(inside)
         )

@@ -1,5 +1,5 @@
-"""A kernel's code, and what may not stand in it because a loop over threads would be no equivalent:
-waiting for other threads, what the parser cannot follow."""
+"""A kernel's code. Refuses kernels to which a loop over threads would not be equivalent: those that
+wait for other threads, and those that the parser does not understand."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from .program_index import (
     PURE,
     UNIFORM,
     ProgramIndex,
-    atomic,
-    binary,
-    called,
-    changes,
+    called_names,
+    has_atomic,
+    has_launch,
+    is_binary,
+    is_changed,
     is_mark,
-    launches,
-    retries,
+    is_retry_loop,
     synchronizing_name,
-    without_retries,
+    without_retry_loops,
 )
 
 (INDEX,) = names_of("index")
-#: Names of what differs between threads.
+#: Built-in variables that differ between threads.
 INDICES = frozenset({INDEX, "KwThread"})
-#: Of cooperative groups: functions of two values.
+#: Functors of cooperative groups that take two values.
 _OPERATIONS = pattern(rows("operator"))
 
 
@@ -37,7 +37,7 @@ class KernelCode:
         types: names of its template's parameters.
 
     Raises:
-        Refused: naming what it contains.
+        Refused: with the construct that loops do not support.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class KernelCode:
         expanded = list(self.program.expanded(left))
         if (name := synchronizing_name(expanded)) is not None:
             raise Refused(f"it uses {name}")
-        if launches(left):
+        if has_launch(left):
             raise Refused("it launches a kernel")
         after = (left[i + 2].text if i + 2 < len(left) else "" for i in range(len(left)))
         for t, name in zip(left, after, strict=True):
@@ -70,25 +70,25 @@ class KernelCode:
                 t.text in self.program.groups and not _OPERATIONS.fullmatch(name)
             ):
                 raise Refused("it uses another cooperative group, or goto")
-        if "?" in called(expanded):
+        if "?" in called_names(expanded):
             raise Refused("it calls what an expression yields")
         for i, t in enumerate(left):
             if is_mark(t, "[") and (i == 0 or left[i - 1].text in ("=", "(", ",", "return", "{")):
                 raise Refused("it has a lambda")
         for name, bodies in self.program.reached(left).items():
-            its = without_retries(bodies)
+            its = without_retry_loops(bodies)
             if (culprit := synchronizing_name(its)) is not None:
                 raise Refused(f"{name} uses {culprit}")
-            if name != "operator" and launches(list(bodies)):
+            if name != "operator" and has_launch(list(bodies)):
                 raise Refused(f"{name} launches a kernel")
-            if atomic(its) and any(t.text in ("while", "do") for t in its):
+            if has_atomic(its) and any(t.text in ("while", "do") for t in its):
                 raise Refused(f"{name} repeats an atomic operation")
         for node in self.body.walk():
             waits = node.kind in ("while", "do") or (node.kind == "for" and self._open(node))
             repeats = waits and not self.divided(node) and not self._retries(node)
             if (
                 repeats
-                and atomic(self.program.expanded(self.tokens(node)))
+                and has_atomic(self.program.expanded(self.tokens(node)))
                 and not self._counts(node)
             ):
                 raise Refused("a loop repeats an atomic operation")
@@ -96,13 +96,13 @@ class KernelCode:
                 raise Refused("a loop may wait for what asm reads")
 
     def _open(self, node: Node) -> bool:
-        """Whether a `for` may end by what its head reads from memory, or has no condition."""
+        """Whether the condition of a `for` contains an atomic operation, or is missing."""
         condition = self.all[slice(*node.head[0])]
-        return not condition or atomic(self.program.expanded(condition))
+        return not condition or has_atomic(self.program.expanded(condition))
 
     def _counts(self, node: Node) -> bool:
-        """Whether only a loop's own arithmetic decides when it ends, so that it does not wait for
-        another thread."""
+        """Whether the number of iterations depends only on arithmetic of the loop's own variables,
+        so that the loop does not wait for another thread."""
         a, b = node.head[0]
         inside = self.all[node.first : node.last + 1]
         if a == b or any(t.text in ("break", "return", "goto") for t in inside):
@@ -111,11 +111,13 @@ class KernelCode:
         while spans:
             a, b = spans.pop()
             part = list(self.program.expanded(self.all[a:b]))
-            if atomic(part) or any(not UNIFORM.fullmatch(n) for n in called(part)):
+            if has_atomic(part) or any(not UNIFORM.fullmatch(n) for n in called_names(part)):
                 return False
             for i in range(a, b):
                 t = self.all[i]
-                points = t.text in ("[", "->") or (t.text in ("*", "&") and not binary(self.all, i))
+                points = t.text in ("[", "->") or (
+                    t.text in ("*", "&") and not is_binary(self.all, i)
+                )
                 if t.kind == "mark" and points:
                     return False
                 if t.kind == "name" and t.text not in seen:
@@ -129,7 +131,7 @@ class KernelCode:
         """The statements in a loop that may change a variable."""
         spans: list[tuple[int, int]] = []
         for i in range(node.first, node.last):
-            if self.all[i].text == name and changes(self.all, i):
+            if self.all[i].text == name and is_changed(self.all, i):
                 a = b = i
                 while self.all[a - 1].text not in (";", "{", "}"):
                     a -= 1
@@ -141,7 +143,7 @@ class KernelCode:
     def _given_away(self, i: int) -> bool:
         """Whether the address of the variable at `i` is taken, or a function may change it."""
         before, after = self.all[i - 1], self.all[i + 1].text
-        if before.text == "&" and not binary(self.all, i - 1):
+        if before.text == "&" and not is_binary(self.all, i - 1):
             return True
         if before.text not in ("(", ",") or after not in (",", ")"):
             return False
@@ -152,7 +154,7 @@ class KernelCode:
         return self.all[k - 1].kind == "name" and not PURE.fullmatch(self.all[k - 1].text)
 
     def _retries(self, node: Node) -> bool:
-        return retries(self.all, node.first, node.last)
+        return is_retry_loop(self.all, node.first, node.last)
 
     def _leaves(self, node: Node) -> Iterator[Node]:
         if self._retries(node):
@@ -163,7 +165,7 @@ class KernelCode:
         yield node
 
     def _own(self, node: Node) -> list[Token]:
-        """The tokens of a node that none of its parts holds; those of barriers are known."""
+        """The tokens of a node outside of its parts and of barriers."""
         if node.kind in ("barrier", "warp_sync") or node.fixed or self._is_group(node):
             return []
         if node.kind == "type" and self.all[node.first].text == "namespace":
@@ -176,7 +178,8 @@ class KernelCode:
         return any(self.all[d.name].text in self._groups for d in node.declared)
 
     def _group_statement(self, node: Node) -> None:
-        """Note a declaration of a block's group; make its sync and __syncthreads barriers."""
+        """Record a declaration of a block's group, and mark calls of its sync and of __syncthreads
+        as barriers."""
         words = [t.text for t in self.tokens(node)]
         if node.kind == "declaration":
             if words[-4:] == ["this_thread_block", "(", ")", ";"] and len(node.declared) == 1:
@@ -194,7 +197,7 @@ class KernelCode:
         return any(n.kind == "barrier" for n in node.walk())
 
     def divided(self, node: Node) -> bool:
-        """Whether threads synchronize in a statement: all of the block, or of their warps."""
+        """Whether a statement contains a barrier or a warp operation."""
         return any(n.kind in ("barrier", "warp_sync") for n in node.walk())
 
     def _member(self, i: int) -> bool:
@@ -205,8 +208,8 @@ class KernelCode:
         return before.text in (".", "::") or arrow
 
 
-def bodies(node: Node) -> list[list[Node]]:
-    """The statements in each part of a statement that is around others."""
+def nested_statements(node: Node) -> list[list[Node]]:
+    """The statements of each branch or body of a compound statement."""
     if node.kind == "block":
         return [node.parts]
     parts = node.parts[1:] if node.kind == "for" else node.parts

@@ -1,4 +1,4 @@
-"""Which values are the same for all threads of a block, and which can be computed anew."""
+"""Finds values that are the same for all threads of a block, and values that can be recomputed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from re import Pattern
 from ..cuda_builtins import names_of
 from ..tokens import split
 from .parser import Declarator, Node, Refused
-from .program_index import UNIFORM, binary, called, changes, is_mark
-from .restrictions import INDICES, bodies
+from .program_index import UNIFORM, called_names, is_binary, is_changed, is_mark
+from .restrictions import INDICES, nested_statements
 from .variables import HOISTED, Variable, Variables
 
 #: Names outside of a kernel whose values all threads of a block share.
@@ -18,7 +18,7 @@ _SHARED = names_of("launch") | {"true", "false", "nullptr", "KwCount"}
 
 
 class DivergentSyncPoints(Exception):
-    """Statements in which lanes synchronize under conditions that single threads decide."""
+    """Statements that contain sync points under divergent conditions."""
 
     def __init__(self, nodes: list[Node]) -> None:
         super().__init__()
@@ -26,10 +26,11 @@ class DivergentSyncPoints(Exception):
 
 
 class Uniformity(Variables):
-    """The values of a kernel's variables."""
+    """A kernel's variables, with those that are uniform or can be recomputed marked."""
 
     def _classify(self) -> set[Node]:
-        """Find uniform variables; return the loops that cannot be hoisted for want of them."""
+        """Find uniform variables. Return loops that cannot be hoisted because a variable in their
+        head is not uniform."""
         for v in self.variables:
             if v.kind == "local" and (v.array or self._reference(v) or self._constructed(v)):
                 v.uniform = False
@@ -63,7 +64,7 @@ class Uniformity(Variables):
         return self._slow()
 
     def conditions(self, node: Node) -> list[Node]:
-        """The conditions of single threads around a statement, the outermost first."""
+        """The divergent conditions around a statement, the outermost first."""
         return [
             n
             for n in self._enclosing[node]
@@ -71,7 +72,8 @@ class Uniformity(Variables):
         ]
 
     def _as_declared(self, v: Variable, write: Node) -> bool:
-        """Whether a variable is assigned to under the conditions under which it is declared."""
+        """Whether an assignment to a variable is under the divergent conditions of its declaration,
+        and no others."""
         own = self.conditions(v.node) if v.node is not None else []
         return self.conditions(write) == own
 
@@ -88,7 +90,7 @@ class Uniformity(Variables):
         return enclosing
 
     def _stays_inside(self, node: Node) -> bool:
-        """Whether a jump of all threads ends no condition of single threads around it."""
+        """Whether a jump does not leave the divergent conditions around it."""
         outer = self._enclosing[node]
         conditions = self.conditions(node)
         if not conditions:
@@ -99,7 +101,8 @@ class Uniformity(Variables):
         return any(n.kind in ("for", "while", "do") for n in inner)
 
     def _slow(self) -> set[Node]:
-        """Hoisted loops that use arrays of the threads, which do not become vectors."""
+        """Hoisted loops that use arrays of single threads, which the compiler does not
+        vectorize."""
         return {
             n
             for n in self.interchanged
@@ -108,7 +111,7 @@ class Uniformity(Variables):
         }
 
     def _constructed(self, v: Variable) -> bool:
-        """Whether a constructor of the program makes a variable."""
+        """Whether a variable's constructor is one of the program."""
         if v.of is None or v.points:
             return False
         return any(t.text in self.program.classes for t in self.all[slice(*v.of.type_)])
@@ -149,7 +152,7 @@ class Uniformity(Variables):
     def _block_level(self, node: Node) -> Iterator[Node]:
         if node.kind == "for":
             yield node.parts[0]
-        for body in bodies(node):
+        for body in nested_statements(node):
             for p in body:
                 yield p
                 if self.is_block_control(p):
@@ -179,7 +182,7 @@ class Uniformity(Variables):
             return self._uniform_name(a)
         if len(words) == 3 and words[:2] in (["+", "+"], ["-", "-"]):
             return self._uniform_name(b - 1)
-        if not self._uniform_name(a) or not changes(self.all, a):
+        if not self._uniform_name(a) or not is_changed(self.all, a):
             return False
         equals = next((i for i in range(a + 1, b) if self.all[i].text == "="), None)
         return equals is not None and equals <= a + 3 and self._is_uniform(equals + 1, b)
@@ -189,8 +192,8 @@ class Uniformity(Variables):
         return v is not None and v.uniform and v.kind in ("local", "parameter")
 
     def _is_uniform(self, a: int, b: int) -> bool:
-        """Whether an expression has the same value for all threads, and changes nothing. What it
-        reads from memory is the same, because a difference would be a race."""
+        """Whether an expression has the same value for all threads and no side effects. All threads
+        read the same value from the same address, because otherwise there would be a race."""
         if self.all[a].text == "KwAny":
             return True
         return self._expression(a, b, UNIFORM, frozenset(), lambda v: v.uniform)
@@ -208,11 +211,11 @@ class Uniformity(Variables):
         if any(t.kind == "string" or (t.text in INDICES and not names) for t in expanded):
             return False
         macros = self.program.macros
-        for n in called(expanded):
+        for n in called_names(expanded):
             known = functions.fullmatch(n) or n in self.program.formulas
             if not (known or n in self.types or n in macros):
                 return False
-        if any(changes(self.all, i) for i in range(a, b)):
+        if any(is_changed(self.all, i) for i in range(a, b)):
             return False
         for i in range(a, b):
             v = self.named.get(i)
@@ -221,7 +224,8 @@ class Uniformity(Variables):
         return self._macros_allow(a, b, allowed)
 
     def _macros_allow(self, a: int, b: int, allowed: Callable[[Variable], bool]) -> bool:
-        """Whether the variables that macros name are allowed: by their names, in any scope."""
+        """Whether variables that macros name are allowed. They are compared by name, in any
+        scope."""
         for t in self.all[a:b]:
             if t.kind == "name" and t.text in self.program.macros:
                 meant = {m.text for m in self.program.expanded([t]) if m.kind == "name"}
@@ -229,7 +233,7 @@ class Uniformity(Variables):
                     return False
         return True
 
-    # ---- what is computed anew
+    # ---- values that are recomputed
 
     def _find_recomputed(self) -> None:
         for v in self.variables:
@@ -269,15 +273,15 @@ class Uniformity(Variables):
         """Whether an expression has the same value wherever its variable is in scope."""
         for i in range(a, b):
             text = self.all[i].text
-            if text in ("[", "->", "?") or (text in ("*", "&") and not binary(self.all, i)):
+            if text in ("[", "->", "?") or (text in ("*", "&") and not is_binary(self.all, i)):
                 return False
             if self._from_outside(i):
                 return False
         return self._expression(a, b, UNIFORM, INDICES, lambda v: self._lasting(of, v))
 
     def known(self, a: int, b: int) -> bool:
-        """Whether an expression has one value for the block, whose names are known outside of the
-        region in which it stands."""
+        """Whether an expression has one value for the block, and its names are visible outside of
+        its region."""
         return not any(self._from_outside(i) for i in range(a, b)) and self._is_uniform(a, b)
 
     def _from_outside(self, i: int) -> bool:
@@ -297,7 +301,7 @@ class Uniformity(Variables):
         if not v.uniform:
             return False
         assert of.node is not None
-        # a loop's own variable changes only when what the loop declares is gone
+        # a loop's variable changes only after the scope of what the loop declares has ended
         return all(
             w is v.node
             or (
@@ -309,5 +313,5 @@ class Uniformity(Variables):
         )
 
     def _constant(self, v: Variable) -> bool:
-        """Of a fixed variable, whether it is not in shared memory."""
+        """Whether a fixed variable is not in shared memory."""
         return v.node is not None and all(t.text != "__shared__" for t in self.tokens(v.node))

@@ -1,4 +1,4 @@
-"""Variables of a kernel: which of them each statement names, and what may change them."""
+"""The variables of a kernel: which statements use them, and which may change them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ..tokens import Token, angle_opening, opening
 from .parser import Declarator, Node, Refused
-from .program_index import PURE, binary, called, changes, is_mark
-from .restrictions import KernelCode, bodies
+from .program_index import PURE, called_names, is_binary, is_changed, is_mark
+from .restrictions import KernelCode, nested_statements
 
 if TYPE_CHECKING:
     from .regions import ThreadLoop
@@ -20,16 +20,16 @@ HOISTED = ("block", "if", "for", "while", "do")
 
 @dataclass(eq=False)
 class Variable:
-    """A parameter or a variable that is declared where the block stands, not in one region.
+    """A parameter, or a variable that is declared outside of regions and may be used in several.
 
     Attributes:
         kind: parameter, local, fixed (constexpr, static, in shared memory) or group.
         uniform: all threads have the same value, and one variable serves the block.
-        recomputed: it is computed anew, by its declaration, in each region that needs it.
-        address_taken: its address is, or other code may change it.
+        recomputed: its declaration is repeated in each region that needs it.
+        address_taken: its address is taken, or other code may change it.
         points: it is a pointer.
         escapes: pointers to it may outlive a region.
-        regions: in which it stands.
+        regions: those that use it.
         parts: the declaration and all assignments.
     """
 
@@ -55,7 +55,7 @@ class Variable:
 
     @property
     def stored(self) -> bool:
-        """Whether each thread's value outlives a region."""
+        """Whether the value of each thread outlives a region, and is stored in an array."""
         if self.uniform or self.recomputed or self.kind in ("fixed", "group"):
             return False
         return self.kind == "parameter" or self.escapes or len(self.regions) > 1
@@ -65,11 +65,12 @@ class Variables(KernelCode):
     """The variables of a kernel.
 
     Attributes:
-        parameters, variables: its parameters; these and what is declared where the block stands.
+        parameters: its parameters.
+        variables: its parameters, and the variables that are declared outside of regions.
         named: the variable of a token.
         operands: the variables of warp operations.
-        condition_of: those of conditions of single threads.
-        names: the variables in each statement there.
+        condition_of: the variables of divergent conditions.
+        names: the variables in each statement outside of regions.
         interchanged: loops without barriers whose heads are executed once for the block.
     """
 
@@ -81,7 +82,7 @@ class Variables(KernelCode):
         return node in self.interchanged or self.divided(node)
 
     def _resolve(self) -> None:
-        """The variables, and which of them each statement of the block names."""
+        """Find the variables, and those that each statement outside of regions uses."""
         for p in self.parameters:
             p.__init__(p.name, "parameter", points=p.points)
         self.variables = list(self.parameters)
@@ -89,11 +90,11 @@ class Variables(KernelCode):
         self.names: dict[Node, set[Variable]] = {}
         self.unknown: dict[Node, set[str]] = {}
         self.operands: dict[Node, Variable] = {}  # the operands of a warp-wide operation
-        self.condition_of: dict[Node, Variable] = {}  # by a condition of single threads
+        self.condition_of: dict[Node, Variable] = {}  # by a divergent condition
         self._scope(self.body, {p.name: p for p in self.parameters})
 
     def _scope(self, node: Node, known: dict[str, Variable | None]) -> None:
-        """Walk a statement where the block stands."""
+        """Visit a statement outside of regions."""
         if node.kind == "barrier":
             return
         if node.kind == "warp_sync":
@@ -110,13 +111,14 @@ class Variables(KernelCode):
         for a, b in node.head:
             self._mention(node, a, b, known)
         self._note_condition(node, known)
-        for body in bodies(node):
+        for body in nested_statements(node):
             inside = dict(known)
             for p in body:
                 self._scope(p, inside)
 
     def _note_condition(self, node: Node, known: dict[str, Variable | None]) -> None:
-        """if (KwC1), while (KwAny(KwL2)): a variable of each thread, which `divergent` wrote."""
+        """if (KwC1), while (KwAny(KwL2)): a variable of each thread, from
+        `warp_sync.with_predicates`."""
         words = [t.text for a, b in node.head for t in self.all[a:b] if t.kind == "name"]
         if words and node.kind in ("if", "do") and re.fullmatch(r"Kw[CL]\d+", words[-1]):
             v = known.get(words[-1])
@@ -124,14 +126,14 @@ class Variables(KernelCode):
                 v.escapes, self.condition_of[node] = True, v
 
     def _note_warp_sync(self, node: Node, known: dict[str, Variable | None]) -> None:
-        """What lanes bring is stored: others look at it."""
+        """The operands of a warp operation are stored, because other lanes read them."""
         v = known.get(self.all[node.first + 2].text)
         if v is not None:
             v.escapes = True
             self.operands[node] = v
 
     def _leaf(self, node: Node, known: dict[str, Variable | None]) -> None:
-        """A statement of a region, or one that is executed once."""
+        """Visit a statement of a region, or one that is executed once."""
         if node.kind != "declaration":
             self._inner(node, node, known)
             return
@@ -154,7 +156,7 @@ class Variables(KernelCode):
             self.variables.append(v)
 
     def _inner(self, leaf: Node, node: Node, known: dict[str, Variable | None]) -> None:
-        """Mentions in the parts of a statement, whose own variables hide others."""
+        """Visit the parts of a statement, whose own variables hide others."""
         if not node.parts:
             if node.kind == "declaration":
                 for d in node.declared:
@@ -188,7 +190,7 @@ class Variables(KernelCode):
                 self._unknown(leaf, t, known)
 
     def _unknown(self, leaf: Node, t: Token, known: dict[str, Variable | None]) -> None:
-        """A macro, or a name from outside."""
+        """Record the use of a macro, or of a name from outside of the kernel."""
         if t.text not in self.program.macros:
             self.unknown.setdefault(leaf, set()).add(t.text)
             return
@@ -197,18 +199,18 @@ class Variables(KernelCode):
             v = known.get(m.text) if m.kind == "name" else None
             if v is not None:
                 self.names[leaf].add(v)
-        if any(changes(expanded, k) for k in range(len(expanded))):
+        if any(is_changed(expanded, k) for k in range(len(expanded))):
             for v in self.names[leaf]:
                 v.writes.append(leaf)
                 v.address_taken = v.escapes = True
 
     def _written(self, leaf: Node, i: int, v: Variable) -> None:
         after = self.all[i + 1].text
-        if changes(self.all, i):
+        if is_changed(self.all, i):
             v.writes.append(leaf)
         if v.array and (after != "[" or self.all[i - 1].text == "&"):
             v.escapes = True
-        if v.pointer and after in ("[", "->"):  # its own value stays
+        if v.pointer and after in ("[", "->"):  # not of the variable itself
             return
         if _taken(self.all, i) or after == "[" or self._may_change(i):
             v.writes.append(leaf)
@@ -241,7 +243,7 @@ class Variables(KernelCode):
         return False
 
     def _takes_references(self, paren: int) -> bool:
-        """Whether what is called with the arguments behind `paren` may change them."""
+        """Whether a call may change its arguments, which begin behind `paren`."""
         callee = self.all[paren - 1]
         if callee.text == ">":
             start = angle_opening(self.all, paren - 1)
@@ -254,7 +256,7 @@ class Variables(KernelCode):
         return not plain and callee.text not in self.types
 
     def _argument_of(self, i: int) -> int | None:
-        """The bracket that opens the argument list in which a token stands."""
+        """The ( of the argument list that contains a token."""
         k = i - 1
         while k > 0:
             text = self.all[k].text
@@ -273,15 +275,15 @@ class Variables(KernelCode):
 
 def _taken(all_: list[Token], i: int) -> bool:
     before = all_[i - 1] if i else None
-    if before is None or not is_mark(before, "&") or binary(all_, i - 1):
+    if before is None or not is_mark(before, "&") or is_binary(all_, i - 1):
         return False
-    # && is no address
+    # && does not take an address
     return not (i > 1 and all_[i - 2].text == "&" and all_[i - 2].end == before.start)
 
 
 def _mutates(macro: list[Token]) -> bool:
-    """Whether a macro's text assigns, steps or takes an address."""
-    unknown = any(not PURE.fullmatch(n) for n in called(macro))
+    """Whether a macro's text contains an assignment, an increment, a decrement or an address-of."""
+    unknown = any(not PURE.fullmatch(n) for n in called_names(macro))
     parts = ("" if b.start == a.end else " " for a, b in pairwise(macro))
     words = "".join(t.text + gap for t, gap in zip(macro, [*parts, ""], strict=True))
     words = re.sub(r"(?<![<>])[<>]=|[=!]=|&&", " ", words)

@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from ..cuda_builtins import BLOCK_MEMBERS, TILE_MEMBERS, pattern, rows
-from ..lockstep import VOLATILE, of_asm, writes
+from ..lockstep import VOLATILE, qualifies_asm, writes
 from ..tokens import Token, closing, split
 from .asm_calls import with_calls
 from .definitions import code_of, parameter
-from .inliner import NO_TYPE, Call, Inliner, call_at, plain
+from .inliner import NO_TYPE, Call, Inliner, call_at, value_type
 from .parser import Node, Parser, Refused
 from .preprocessor import Choice
 from .program_index import ProgramIndex, is_mark
@@ -51,8 +51,8 @@ class WarpSyncRewriter:
     Args:
         volatile: its parameters that are pointers to volatile.
         head: the tokens of its parameters.
-        lines: of the file in which it stands.
-        choice: how the conditions of the preprocessor turn out.
+        lines: the line numbers of its file.
+        choice: the outcomes of the preprocessor's conditions.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class WarpSyncRewriter:
         parameters = [parameter(head[a:b]) for a, b in split(head, 1, len(head), ",") if a < b]
         declared = {p.name for p in parameters}
         self.inliner = Inliner(program, declared, self.tiles, lines, choice)
-        self.inliner.types = {p.name: plain(p) for p in parameters}
+        self.inliner.types = {p.name: value_type(p) for p in parameters}
         self.count = 0
         self._memory: set[str] = set()  # variables that are volatile themselves
         self._scalars: set[str] = set()  # those in shared memory that are no arrays
@@ -104,7 +104,7 @@ class WarpSyncRewriter:
         return text
 
     def _know_types(self, tree: Node) -> None:
-        """Note the types of variables; of a name with several types, none."""
+        """Record the types of variables; a name with several types has none."""
         types: dict[str, tuple[str, ...] | None] = {}
         for d in (d for n in tree.walk() for d in n.declared):
             words = [t.text for a, b in (d.type_, d.marks, d.sizes) for t in self.all[a:b]]
@@ -129,12 +129,12 @@ class WarpSyncRewriter:
     # ---- volatile
 
     def _without_volatile(self, text: str) -> str:
-        """The text without `volatile`; records the names of pointers to volatile, and of volatile
-        arrays and shared variables. A cast keeps a mark."""
+        """The text without `volatile`. Records the names of pointers to volatile, and of volatile
+        arrays and shared variables. In a cast, a mark takes the keyword's place."""
         all_, _ = code_of(text)
         edits: list[Edit] = []
         for i, t in enumerate(all_):
-            if t.text not in VOLATILE or of_asm(all_, i):
+            if t.text not in VOLATILE or qualifies_asm(all_, i):
                 continue
             end = next((k for k in range(i, len(all_)) if all_[k].text in ";,)=(["), i)
             name, after = all_[end - 1], all_[end].text
@@ -162,10 +162,10 @@ class WarpSyncRewriter:
                 raise Refused("a loop waits for a volatile value")
 
     def _understood(self, tree: Node) -> None:
-        """Each write to volatile memory is two statements, and nothing else may be one.
+        """Check that each write to volatile memory has been split into two statements.
 
         Raises:
-            Refused: it cannot be shown.
+            Refused: one has not, or other code may access volatile memory.
         """
         variables, members = self.program.volatile_outside
         for first, end in writes(self.all, self.volatile | variables | members):
@@ -193,7 +193,8 @@ class WarpSyncRewriter:
                     raise Refused("a pointer to volatile that goes elsewhere")
 
     def _write(self, node: Node) -> str | None:
-        """A write through a pointer to volatile as two statements: other lanes read before it."""
+        """A write through a pointer to volatile as two statements: all lanes read before one
+        writes."""
         first = node.first + (self.all[node.first].text == "*")
         name, after = self.all[first].text, self.all[first + 1].text
         if name not in self.volatile or (
@@ -215,7 +216,7 @@ class WarpSyncRewriter:
         return f"KwFlow(); auto {v} = {value}; KwFlow(); {place} = {v}; KwFlow();"
 
     def _assigns(self, i: int) -> bool:
-        """Whether an assignment's = stands at `i`, in no bracket of its statement."""
+        """Whether the token at `i` is the = of an assignment, outside of brackets."""
         t, before, after = self.all[i], self.all[i - 1], self.all[i + 1]
         if t.text != "=" or (after.text == "=" and after.start == t.end):
             return False
@@ -259,7 +260,7 @@ class WarpSyncRewriter:
                 yield t.start, self.all[end].end, value
 
     def _size(self, call: Call) -> str | None:
-        """That of a tile: a template argument, or a number."""
+        """The size of a tile: a template argument, or a number."""
         if len(call.explicit) == 1:
             return self.source(*call.explicit[0])
         number = self.source(*call.arguments[1]) if len(call.arguments) == 2 else ""
@@ -297,7 +298,7 @@ class WarpSyncRewriter:
     # ---- statements
 
     def _block(self, node: Node, in_block: bool) -> Iterator[Edit]:
-        """Edits of a statement and of the statements in it, at most one split of each."""
+        """Edits of a statement and of the statements in it; each is split at most once."""
         if node.kind in ("declaration", "expression"):
             yield from self._leaf(node, in_block)
         elif node.kind == "if":
@@ -422,9 +423,9 @@ class WarpSyncRewriter:
         return f"auto {b} = kw::loops::{operands}; KwWarpSync({b});", f"{b}.result()"
 
 
-def predicated(text: str, all_: list[Token], nodes: list[Node], fresh) -> str:
-    """Replaces conditions and loops that differ between threads and contain sync points: a
-    condition is stored in a variable, a loop becomes one that all threads execute.
+def with_predicates(text: str, all_: list[Token], nodes: list[Node], fresh) -> str:
+    """Predicates divergent conditions and loops that contain sync points: a condition is stored in
+    a variable, and a loop becomes one that all threads execute.
 
     if (x) { ... }
         becomes { const bool KwC1 = bool(x); if (KwC1) { ... } }
@@ -476,7 +477,7 @@ def predicated(text: str, all_: list[Token], nodes: list[Node], fresh) -> str:
 
 
 def _jumps(body: Node, all_: list[Token]) -> bool:
-    """Whether a loop's body has a break or continue of this loop, or a return."""
+    """Whether a loop's body contains a break or continue of this loop, or a return."""
     if body.kind in ("for", "while", "do"):
         return any(all_[n.first].text == "return" for n in body.walk() if n.kind == "jump")
     if body.kind == "switch":

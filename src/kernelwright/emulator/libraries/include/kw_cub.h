@@ -9,13 +9,13 @@
 #include <type_traits>
 #include <vector>
 
-#include "cub_parts/operators.h"
-#include "cub_parts/iterators.h"
-#include "cub_parts/utilities.h"
-#include "cub_parts/warp.h"
-#include "cub_parts/block.h"
-#include "cub_parts/exchange.h"
-#include "cub_parts/device.h"
-#include "cub_parts/sorts.h"
-#include "cub_parts/segments.h"
-#include "cub_parts/neighbors.h"
+#include "cub/operators.h"
+#include "cub/iterators.h"
+#include "cub/utilities.h"
+#include "cub/warp.h"
+#include "cub/block.h"
+#include "cub/exchange.h"
+#include "cub/device.h"
+#include "cub/sorts.h"
+#include "cub/segments.h"
+#include "cub/neighbors.h"

@@ -1,5 +1,5 @@
 // Stands for NVIDIA's header of the same name: matrices by rows, by columns and by coordinates,
-// their products with vectors and matrices, and conversions, as plain CPU code (host/sparse.cpp).
+// their products with vectors and matrices, and conversions, as plain CPU code (../cusparse.cpp).
 #pragma once
 // By which programs know that the header is included.
 #define CUSPARSEAPI

@@ -69,7 +69,7 @@ def load(path: str, runtimes: str) -> tuple[ctypes.CDLL, Library]:
     return lib, shared
 
 
-def kinds(path: str, runtimes: str, number: int) -> tuple[str, ...]:
+def parameter_kinds(path: str, runtimes: str, number: int) -> tuple[str, ...]:
     """The kinds of a kernel's parameters."""
     listed = getattr(load(path, runtimes)[0], f"kw_kinds_{number}")
     listed.restype = POINTER(c_char_p)
@@ -124,13 +124,13 @@ def _held(kind: str, value: float | str) -> tuple[Any, int]:
 
 def _with_files(message: str) -> str:
     def placed(match: re.Match[str]) -> str:
-        path, inside = in_file(int(match[1], 16))
+        path, inside = position_in_file(int(match[1], 16))
         return f"@{path}@{inside:#x}@"
 
     return re.sub(r"@(0x[0-9a-f]+)@", placed, message)
 
 
-def in_file(address: int) -> tuple[str, int]:
+def position_in_file(address: int) -> tuple[str, int]:
     """The library that contains an address, and the corresponding address in its file."""
     with open("/proc/self/maps") as maps:
         for line in maps:

@@ -1,4 +1,5 @@
-// NVRTC, NVIDIA's compiler at run time; here, the emulator builds the kernels (host/modules.cpp).
+// NVRTC, NVIDIA's compiler at run time; here, the emulator builds the kernels
+// (program/host/modules.cpp).
 #pragma once
 #include <stddef.h>
 #ifdef __cplusplus

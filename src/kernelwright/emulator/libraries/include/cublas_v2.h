@@ -1,5 +1,5 @@
 // Stands for NVIDIA's header of the same name: the functions by which programs check results, and
-// a few more, as plain CPU code (host/blas.cpp).
+// a few more, as plain CPU code (../cublas.cpp).
 #pragma once
 // By which programs know that the header is included.
 #define CUBLAS_API_H_
@@ -353,4 +353,4 @@ KW_BLAS cublasGetMatrixAsync(int rows, int cols, int size, const void *a, int ld
 #define cublasDgemm_v2 cublasDgemm
 #define cublasSgemv_v2 cublasSgemv
 #define cublasSetStream_v2 cublasSetStream
-#include "cublas_ex.h"
+#include "cublas/extensions.h"

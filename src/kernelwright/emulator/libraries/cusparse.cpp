@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "blas.h"
+#include "matrix_elements.h"
 #include "cusparse.h"
 
 using kw::program::blas::bytes_of;

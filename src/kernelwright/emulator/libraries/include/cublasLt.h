@@ -1,5 +1,5 @@
 // Replaces NVIDIA's header of the same name: matrix products with epilogues as plain CPU code
-// (host/blas_lt.cpp).
+// (../cublas_lt.cpp).
 #pragma once
 #include <cublas_v2.h>
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <thread>
 
-#include "blas.h"
+#include "matrix_elements.h"
 #include "program/small_floats.h"
 
 struct cublasContext {

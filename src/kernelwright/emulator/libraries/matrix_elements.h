@@ -1,6 +1,6 @@
-// Elements of matrices of all types that cuBLAS supports.
+// Elements of vectors and matrices of all types that cuBLAS, cuBLASLt and cuSPARSE have here.
 #pragma once
-#include "host.h"
+#include "program/host/host.h"
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
 #include "cublas_v2.h"

@@ -1,5 +1,5 @@
 // cuBLASLt: a product in floats, and an epilogue that is applied before they are rounded.
-#include "blas.h"
+#include "matrix_elements.h"
 #include "cublasLt.h"
 
 #include <cstring>

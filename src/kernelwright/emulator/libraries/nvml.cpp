@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "host.h"
+#include "program/host/host.h"
 
 namespace {
 bool ready = false;

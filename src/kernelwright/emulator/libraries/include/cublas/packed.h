@@ -1,7 +1,7 @@
 // Packed, banded and Hermitian matrices of cuBLAS and updates of rank 1, 2 and k. A matrix is a
 // function of row and column, which reads the triangle or the band that is stored.
 #pragma once
-#include "cublas_matrices.h"
+#include "matrices.h"
 
 namespace kw::program::blas {
 

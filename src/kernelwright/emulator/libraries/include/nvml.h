@@ -1,4 +1,4 @@
-// Replaces NVIDIA's header of the same name: queries of the emulated GPU (host/nvml.cpp). What only
+// Replaces NVIDIA's header of the same name: queries of the emulated GPU (../nvml.cpp). What only
 // a machine has, such as its power and temperature, is NVML_ERROR_NOT_SUPPORTED.
 #pragma once
 

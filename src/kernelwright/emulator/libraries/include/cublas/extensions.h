@@ -1,7 +1,7 @@
 // Functions of cuBLAS with vectors of types that arguments name, rotations, and other names of
 // products of complex matrices.
 #pragma once
-#include "cublas_packed.h"
+#include "packed.h"
 #include <algorithm>
 #include <initializer_list>
 
