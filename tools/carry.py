@@ -134,7 +134,9 @@ def _uncounted_here(mine: Version, old: Iterable[Any]) -> list[Counted]:
 def _records(of: Version) -> list[Record]:
     """What a commit ships of a rung: `ledger --check` sees that all is of its sources there."""
     shipped = of.module("workbench.records.records").load(None, of.ladder.name)
-    return [Record(**asdict(r)) for r in shipped if r.rung == of.rung.name]
+    # without empty fields: an older commit has some that are gone
+    mine = (asdict(r) for r in shipped if r.rung == of.rung.name)
+    return [Record(**{name: value for name, value in r.items() if value}) for r in mine]
 
 
 def _tables(mine: Version, theirs: Version) -> list[Path]:

@@ -2,7 +2,7 @@
 
 import importlib
 import json
-from dataclasses import replace
+from dataclasses import asdict, make_dataclass, replace
 from types import SimpleNamespace
 
 import pytest
@@ -166,6 +166,15 @@ def test_only_what_is_missing_is_taken():
     known = replace(old, config=dict(mine.rung.configs[0]))
     (found,) = carry._missing_here(mine, [of_no_case, known, replace(old, hash=present)])
     assert found == replace(of_no_case, hash=present, carried="before")
+
+
+def test_a_record_of_another_commit_may_have_fields_that_are_gone(monkeypatch):
+    _, theirs = versions()
+    then = make_dataclass("Then", [("gone", tuple, ())], bases=(Record,), frozen=True)
+    old = Record("layer_norm", "cuda_block", "*", "nvidia-h200", "a run", "pass", hash="before")
+    module = theirs.module("workbench.records.records")
+    monkeypatch.setattr(module, "load", lambda *_: [then(**asdict(old))])
+    assert carry._records(theirs) == [old]
 
 
 def test_counters_are_carried_too():
