@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from kernelwright.contract import Ladder, Rung, rungs
 
-from . import few_rows_choice, few_rows_ladder, heuristics, hopper_ladder, spec
+from . import heuristics, spec
+from .few_rows import choice
+from .few_rows import ladder as few_rows
+from .hopper import ladder as hopper
 
 
 def _lesson(trick: str, idea: str, configs=({},), supports=heuristics.fits_rows) -> Rung:
@@ -80,8 +83,8 @@ RUNGS = (
         heuristics.TRITON_CONFIGS,
         heuristic=heuristics.choose_triton,
     ),
-    *hopper_ladder.RUNGS,
-    *few_rows_ladder.RUNGS,
+    *hopper.RUNGS,
+    *few_rows.RUNGS,
 )
 LINEAR_RUNGS = (
     Rung(
@@ -124,15 +127,15 @@ LINEAR_RUNGS = (
         heuristics.TRITON_CONFIGS,
         heuristic=heuristics.choose_triton_linear,
     ),
-    *hopper_ladder.LINEAR_RUNGS,
-    *few_rows_ladder.LINEAR_RUNGS,
+    *hopper.LINEAR_RUNGS,
+    *few_rows.LINEAR_RUNGS,
 )
-LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, few_rows_choice.order, heuristics.bucket)
+LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, choice.order, heuristics.bucket)
 LADDER_LINEAR = Ladder(
     spec.LINEAR,
     LINEAR_RUNGS,
     __package__,
-    few_rows_choice.order_linear,
+    choice.order_linear,
     heuristics.bucket_linear,
     "peers:PEERS",
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 from kernelwright.contract import CudaKernel, Launch, Plan, TensorSpec, i32, i64
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE
-from kernelwright.ops.matmul.gemm.cuda_hopper import (
+from kernelwright.ops.matmul.gemm.hopper.cuda import (
     SLICE,
     _kernel,
     _map,
@@ -16,7 +16,7 @@ from kernelwright.ops.matmul.gemm.cuda_hopper import (
     _result_map,
     _shared,
 )
-from kernelwright.ops.matmul.gemm.hopper_tiling import multiplying
+from kernelwright.ops.matmul.gemm.hopper.tiling import multiplying
 
 from .heuristics import TILE, operands
 

@@ -1,11 +1,11 @@
 """Which rung handles a grouped product, and its launch parameters. Imports no kernel language. The
-numbers of the configs are those of the Hopper rungs of matmul (gemm/hopper_tiling.py)."""
+numbers of the configs are those of the Hopper rungs of matmul (gemm/hopper/tiling.py)."""
 
 from __future__ import annotations
 
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.eligibility import kind
-from kernelwright.ops.matmul.gemm.hopper_tiling import DTYPES, Matrix, matrix, transposed
+from kernelwright.ops.matmul.gemm.hopper.tiling import DTYPES, Matrix, matrix, transposed
 
 MOST_GROUPS = 1024  # kMostGroups of cuda_grouped.cu
 TILE = 64  # kTile of cuda_mma.cu

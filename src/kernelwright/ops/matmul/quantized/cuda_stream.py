@@ -3,8 +3,8 @@ includes."""
 
 from __future__ import annotations
 
-from kernelwright.ops.matmul.gemm import cuda_stream
+from kernelwright.ops.matmul.gemm.stream import cuda
 
 
 def plan(gpu, config, **args):
-    return cuda_stream.plan_integers(gpu, config, **args)
+    return cuda.plan_integers(gpu, config, **args)

@@ -3,9 +3,9 @@ no kernel language."""
 
 from __future__ import annotations
 
-from kernelwright.ops.matmul.gemm.few_rows_cluster_choice import no_wgmma
-from kernelwright.ops.matmul.gemm.few_rows_tiling import Sides
-from kernelwright.ops.matmul.gemm.stream_tiling import choose_config, held
+from kernelwright.ops.matmul.gemm.few_rows.cluster_choice import no_wgmma
+from kernelwright.ops.matmul.gemm.few_rows.tiling import Sides
+from kernelwright.ops.matmul.gemm.stream.tiling import choose_config, held
 
 from .heuristics import fits_tensor_cores
 

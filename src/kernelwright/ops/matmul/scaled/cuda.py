@@ -7,13 +7,13 @@ import torch
 
 from kernelwright.contract import Launch, Plan, TensorMap, TensorSpec, i32
 from kernelwright.contract.arithmetic import cdiv
-from kernelwright.ops.matmul.gemm.cuda_hopper import (
+from kernelwright.ops.matmul.gemm.hopper.cuda import (
     BOX,
     _kernel,
     _result_map,
     _Tiles,
 )
-from kernelwright.ops.matmul.gemm.hopper_tiling import multiplying
+from kernelwright.ops.matmul.gemm.hopper.tiling import multiplying
 
 from .heuristics import UNIT
 from .spec import BLOCK, FP8

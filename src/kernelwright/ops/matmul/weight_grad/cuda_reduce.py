@@ -6,8 +6,8 @@ from __future__ import annotations
 from kernelwright.contract import Launch, Plan, i32
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE
-from kernelwright.ops.matmul.gemm.cuda_hopper import SLICE, _kernel, _maps, _shared, _Tiles
-from kernelwright.ops.matmul.gemm.hopper_tiling import multiplying
+from kernelwright.ops.matmul.gemm.hopper.cuda import SLICE, _kernel, _maps, _shared, _Tiles
+from kernelwright.ops.matmul.gemm.hopper.tiling import multiplying
 
 from .heuristics import operands
 

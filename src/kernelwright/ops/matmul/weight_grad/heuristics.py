@@ -1,6 +1,6 @@
 """Which rung handles the gradient of a weight, and its launch parameters. Imports no kernel
 language. The numbers of the configs are those of the Hopper rungs of matmul
-(gemm/hopper_tiling.py)."""
+(gemm/hopper/tiling.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.eligibility import kind
-from kernelwright.ops.matmul.gemm.hopper_tiling import DTYPES, Matrix, matrix, transposed
+from kernelwright.ops.matmul.gemm.hopper.tiling import DTYPES, Matrix, matrix, transposed
 
 CONFIGS = (
     {"bm": 128, "bn": 256, "stages": 4, "boxes": 0},

@@ -1,5 +1,5 @@
 """Launches of cuda_few_rows_stream.cu and cuda_integers_stream.cu. The kernels are explained there;
-stream_tiling.py defines how they divide a product."""
+tiling.py defines how they divide a product."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kernelwright.contract import NULL, CudaKernel, Launch, Plan, TensorMap, i32
 from kernelwright.contract.symbolic_int import fixed
 from kernelwright.contract.template_args import CTYPE
 
-from .cuda_few_rows_cluster import ACTIVATION
-from .few_rows_tiling import MOST, line_of, sides
-from .stream_tiling import GROUP, SLICE, Stream, stream_of
+from ..few_rows.cuda_cluster import ACTIVATION
+from ..few_rows.tiling import MOST, line_of, sides
+from .tiling import GROUP, SLICE, Stream, stream_of
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent.parent
 ROW = 128  # bytes of a row of x, or of a weight of 16 bits, in a stage
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from kernelwright.contract import Rung
 
-from . import few_rows_cluster_choice as cluster
-from . import few_rows_tiling as shape
-from . import stream_tiling as stream
+from ..stream import tiling as stream
+from . import cluster_choice as cluster
+from . import tiling as shape
 
 
 def _rung(trick: str, entry: str, idea: str, supports, **more) -> Rung:
     return Rung(
         f"cuda_{trick}",
         "cuda",
-        f"cuda_few_rows:{entry}",
+        f"few_rows.cuda:{entry}",
         idea,
         supports=supports,
         sources=(f"few_rows/cuda_{trick}.cu",),
@@ -25,7 +25,7 @@ def _cluster(entry: str, supports, heuristic) -> Rung:
     return Rung(
         "cuda_few_rows_cluster",
         "cuda",
-        f"cuda_few_rows_cluster:{entry}",
+        f"few_rows.cuda_cluster:{entry}",
         "up to 64 rows: k shared by a cluster, each lane copies what it multiplies",
         supports=supports,
         configs=cluster.CONFIGS,
@@ -38,7 +38,7 @@ def _wgmma(entry: str, supports, heuristic) -> Rung:
     return Rung(
         "cuda_few_rows_wgmma",
         "cuda",
-        f"cuda_few_rows_cluster:{entry}",
+        f"few_rows.cuda_cluster:{entry}",
         "up to 64 rows: Hopper's tensor cores, the weight in registers, x in shared memory",
         supports=supports,
         configs=cluster.WGMMA_CONFIGS,
@@ -51,7 +51,7 @@ def _stream(entry: str, supports, heuristic) -> Rung:
     return Rung(
         "cuda_few_rows_stream",
         "cuda",
-        f"cuda_stream:{entry}",
+        f"stream.cuda:{entry}",
         "up to 64 rows: one warp streams the weight by the copy engine",
         supports=supports,
         configs=stream.CONFIGS,

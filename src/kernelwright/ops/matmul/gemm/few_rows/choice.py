@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from . import hopper_choice, stream_tiling
-from .few_rows_tiling import FEW, Sides, fits_linear, fits_vectors, sides
+from ..hopper import choice as hopper_choice
+from ..stream import tiling as stream_tiling
+from .tiling import FEW, Sides, fits_linear, fits_vectors, sides
 
 #: Bytes of a row of the weight; shorter rows have not been timed.
 LEAST_BYTES = 1024
@@ -17,7 +18,7 @@ STREAMED, LONG = 32, 3072
 
 
 def order(gpu, a, b, tf32=False):
-    """Names of rungs, the fastest first; for many rows, those of hopper_choice.py."""
+    """Names of rungs, the fastest first; for many rows, those of hopper/choice.py."""
     if a.ndim == 2 and (a.shape[0] <= STREAMED or b.shape[1] <= STREAMED):
         found = sides(a, b, STREAMED)
         if isinstance(found, Sides):

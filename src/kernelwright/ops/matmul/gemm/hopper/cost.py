@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.operator import Config, Gpu
 
-from .hopper_tiling import Matrix, clusters_at_once
+from .tiling import Matrix, clusters_at_once
 
 SHARP = 6  # exponent of the norm: how sharply the slowest dominates
 SHORT = 17.5e9  # multiplications: from here on the power limit matters

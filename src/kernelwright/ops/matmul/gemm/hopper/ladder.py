@@ -6,8 +6,8 @@ from functools import partial
 
 from kernelwright.contract import Config, Rung
 
-from . import hopper_choice as choice
-from . import hopper_tiling as shape
+from . import choice
+from . import tiling as shape
 
 
 def _rung(
@@ -16,7 +16,7 @@ def _rung(
     return Rung(
         f"cuda_{trick}",
         "cuda",
-        f"cuda_hopper:{entry}",
+        f"hopper.cuda:{entry}",
         idea,
         supports=supports,
         configs=configs,

@@ -1,5 +1,5 @@
-"""Launches of the rungs for few rows. The kernels are explained in their files in few_rows/;
-few_rows_tiling.py defines which products they support."""
+"""Launches of the rungs for few rows. The kernels are explained in their .cu files;
+tiling.py defines which products they support."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kernelwright.contract import (
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE
 
-from .few_rows_tiling import (
+from .tiling import (
     FEW,
     MOST,
     ROWS,
@@ -34,7 +34,7 @@ from .few_rows_tiling import (
     sides,
 )
 
-FOLDER = Path(__file__).parent / "few_rows"
+FOLDER = Path(__file__).parent
 ACTIVATION = {"none": "kNone", "relu": "kRelu", "gelu": "kGelu", "gelu_tanh": "kGeluTanh",
               "silu": "kSilu"}  # fmt: skip
 ROWS_OF_SPLIT = 8  # cuda_gemv_split.cu's kRows

@@ -9,8 +9,8 @@ from kernelwright.contract import Config, Gpu
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.symbolic_int import fixed
 
-from .few_rows_cluster_choice import no_wgmma
-from .few_rows_tiling import (
+from ..few_rows.cluster_choice import no_wgmma
+from ..few_rows.tiling import (
     MOST,
     Sides,
     fits_linear_tensor_cores,
@@ -18,7 +18,7 @@ from .few_rows_tiling import (
     power_of_two,
     sides,
 )
-from .hopper_tiling import clusters_at_once
+from ..hopper.tiling import clusters_at_once
 
 STATIC = 512  # maximum bytes of static shared memory per block
 MOST_STAGES = 12

@@ -14,7 +14,7 @@ from kernelwright.contract import Config, Gpu, TensorSpec
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.eligibility import unsupported_dtype
 
-from .hopper_tiling import transposed
+from ..hopper.tiling import transposed
 
 RING = 165_888  # bytes of shared memory for the largest tile
 FEW, MOST = 8, 64  # maximum rows of x in a thread's registers, and on tensor cores

@@ -1,5 +1,5 @@
 """Launches of the rungs for Hopper's tensor cores. The kernels are explained in their .cu files;
-hopper_tiling.py defines which products they support."""
+tiling.py defines which products they support."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from kernelwright.contract import (
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE
 
-from .hopper_tiling import Matrix, clusters_at_once, matrix, multiplying, rows_stride, transposed
+from .tiling import Matrix, clusters_at_once, matrix, multiplying, rows_stride, transposed
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent.parent
 ACTIVATIONS = {"none": "NONE", "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELU_TANH",
                "silu": "SILU"}  # fmt: skip
 SLICE, ROW = 64, 128  # elements along k, and their bytes

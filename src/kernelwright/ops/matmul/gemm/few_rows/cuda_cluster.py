@@ -1,5 +1,5 @@
 """Launches of cuda_few_rows_cluster.cu and cuda_few_rows_wgmma.cu. The kernels are explained there;
-few_rows_cluster_tiling.py defines how they divide a product."""
+cluster_tiling.py defines how they divide a product."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from kernelwright.contract import NULL, CudaKernel, Launch, Plan, i32, i64
 from kernelwright.contract.symbolic_int import fixed
 from kernelwright.contract.template_args import CTYPE
 
-from .few_rows_cluster_tiling import Split, split_of, wgmma_split_of
-from .few_rows_tiling import MOST, line_of, sides
+from .cluster_tiling import Split, split_of, wgmma_split_of
+from .tiling import MOST, line_of, sides
 
-FOLDER = Path(__file__).parent / "few_rows"
+FOLDER = Path(__file__).parent
 ACTIVATION = {"none": "kNone", "relu": "kRelu", "gelu": "kGelu", "gelu_tanh": "kGeluTanh",
               "silu": "kSilu"}  # fmt: skip
 SOURCES = {

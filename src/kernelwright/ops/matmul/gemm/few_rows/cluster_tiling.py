@@ -1,4 +1,4 @@
-"""How the kernels of few_rows/clustered.cuh divide a product. Imports no kernel language.
+"""How the kernels of clustered.cuh divide a product. Imports no kernel language.
 
 The blocks of a cluster divide k. A block keeps in shared memory its part of x, a ring of steps of
 the weight for each warp, and the sums that it receives from the cluster.
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from kernelwright.contract import Config, Gpu
 from kernelwright.contract.arithmetic import cdiv
 
-from .few_rows_tiling import power_of_two
-from .hopper_tiling import clusters_at_once
+from ..hopper.tiling import clusters_at_once
+from .tiling import power_of_two
 
 STATIC = 256  # maximum bytes of static shared memory per block
 STAGES = (12, 8, 6, 5, 4, 3)  # steps per ring: the largest number that fits

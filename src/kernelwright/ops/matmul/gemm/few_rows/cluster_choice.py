@@ -1,4 +1,4 @@
-"""Which products the rungs of few_rows/clustered.cuh support, and with which config. Imports no
+"""Which products the rungs of clustered.cuh support, and with which config. Imports no
 kernel language."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.eligibility import no_clusters
 from kernelwright.contract.symbolic_int import fixed
 
-from .few_rows_cluster_tiling import (
+from .cluster_tiling import (
     WIDEST,
     Split,
     held_split,
@@ -16,7 +16,7 @@ from .few_rows_cluster_tiling import (
     rows_of,
     tile,
 )
-from .few_rows_tiling import MOST, fits_linear_tensor_cores, fits_tensor_cores, sides
+from .tiling import MOST, fits_linear_tensor_cores, fits_tensor_cores, sides
 
 CONFIGS = (
     tile(1, 1, 16, 1, 1, ahead=128),

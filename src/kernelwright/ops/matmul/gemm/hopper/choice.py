@@ -1,5 +1,5 @@
 """Which rung for Hopper's tensor cores handles a product, with which config, and when cuBLAS is
-used instead: by the cost model of hopper_cost.py. Imports no kernel language.
+used instead: by the cost model of cost.py. Imports no kernel language.
 
 The model is evaluated once for all sizes of about the same cost (`product`): all tiles are
 multiples of 64 rows, and if there are many tiles, a few more or fewer do not change the choice.
@@ -15,8 +15,8 @@ from kernelwright.contract.arithmetic import cdiv, gcd
 from kernelwright.contract.operator import Config, Gpu
 from kernelwright.contract.symbolic_int import fixed
 
-from .hopper_cost import LINE, SLICE, Product, cublas_us, us
-from .hopper_tiling import (
+from .cost import LINE, SLICE, Product, cublas_us, us
+from .tiling import (
     CONFIGS,
     LINEAR_CONFIGS,
     Matrix,
