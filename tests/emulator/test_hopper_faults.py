@@ -50,12 +50,12 @@ FAULTS = [
     (PINGPONG, f"{PINGPONG}.cu", "pipeline.at.advance(turn * slices);", ""),
     (PINGPONG, f"{PINGPONG}.cu", "pipeline.at.advance(slices);", ""),
     (PINGPONG, f"{PINGPONG}.cu", "if (turn == 1) pass_turn();", ""),
-    (TMA, f"{TMA}.cu", "full[at.stage].wait(at.parity);", ""),
-    (TMA, f"{TMA}.cu", "kw::wgmma_wait<0>();", ""),
-    (TMA, f"{TMA}.cu", "kw::wgmma_wait<1>();", ""),
-    (TMA, f"{TMA}.cu", "full[stage].expect(bytes);", "full[stage].expect(bytes / 2);"),
-    (TMA, f"{TMA}.cu", "load(slice - 1 + STAGES)", "load(slice + STAGES)"),
-    (TMA, f"{TMA}.cu", "kw::wgmma_commit();", ""),
+    (TMA, f"teaching/{TMA}.cu", "full[at.stage].wait(at.parity);", ""),
+    (TMA, f"teaching/{TMA}.cu", "kw::wgmma_wait<0>();", ""),
+    (TMA, f"teaching/{TMA}.cu", "kw::wgmma_wait<1>();", ""),
+    (TMA, f"teaching/{TMA}.cu", "full[stage].expect(bytes);", "full[stage].expect(bytes / 2);"),
+    (TMA, f"teaching/{TMA}.cu", "load(slice - 1 + STAGES)", "load(slice + STAGES)"),
+    (TMA, f"teaching/{TMA}.cu", "kw::wgmma_commit();", ""),
     (PINGPONG, STORE, "      fence_proxy_async();\n", ""),
     (
         PINGPONG,
@@ -171,43 +171,43 @@ FAULTS = [
     (PINGPONG, f"{PINGPONG}.cu", "Store::kBytes, store_shared", "Store::kBytes / 2, store_shared"),
     (PINGPONG, f"{PINGPONG}.cu", "max(turn, 0)], group,", "max(turn, 0)], 1,"),
     (PINGPONG, f"{PINGPONG}.cu", "kw::elect_one())", "true)"),
-    (TMA, f"{TMA}.cu", "    kw::fence_barrier_init();\n", ""),
-    (TMA, f"{TMA}.cu", "    kw::wgmma_fence();\n", ""),
+    (TMA, f"teaching/{TMA}.cu", "    kw::fence_barrier_init();\n", ""),
+    (TMA, f"teaching/{TMA}.cu", "    kw::wgmma_fence();\n", ""),
     (
         TMA,
-        f"{TMA}.cu",
+        f"teaching/{TMA}.cu",
         "    __syncthreads();\n    if (threadIdx.x == 0 && slice",
         "    if (threadIdx.x == 0 && slice",
     ),
-    (TMA, f"{TMA}.cu", "  }\n  __syncthreads();\n\n", "  }\n\n"),
+    (TMA, f"teaching/{TMA}.cu", "  }\n  __syncthreads();\n\n", "  }\n\n"),
     (
         TMA,
-        f"{TMA}.cu",
+        f"teaching/{TMA}.cu",
         "at.advance()) {\n    full[at.stage].wait(at.parity);",
         "at.advance()) {\n    if (threadIdx.x % 128 == 0) full[at.stage].wait(at.parity);",
     ),
     (
         TMA,
-        f"{TMA}.cu",
+        f"teaching/{TMA}.cu",
         "at.advance()) {\n    full[at.stage].wait(at.parity);",
         "at.advance()) {\n    if (threadIdx.x % 128 < 32) full[at.stage].wait(at.parity);",
     ),
-    (TMA, f"{TMA}.cu", "group * 64 * 128", "group * 32 * 128"),
+    (TMA, f"teaching/{TMA}.cu", "group * 64 * 128", "group * 32 * 128"),
     (
         TMA,
-        f"{TMA}.cu",
+        f"teaching/{TMA}.cu",
         "const int stage = slice % STAGES;",
         "const int stage = slice % (STAGES - 1);",
     ),
     (
         TMA,
-        f"{TMA}.cu",
+        f"teaching/{TMA}.cu",
         "slice < STAGES && slice < slices; slice++) load",
         "slice < STAGES - 1 && slice < slices; slice++) load",
     ),
     (
         TMA,
-        f"{TMA}.cu",
+        f"teaching/{TMA}.cu",
         "  kw::wgmma_wait<0>();\n  kw::pin(d);\n  kw::store_directly",
         "  kw::wgmma_wait<1>();\n  kw::pin(d);\n  kw::store_directly",
     ),
@@ -248,7 +248,7 @@ def complaint(folder, rung, seed):
     plan = plan_of(matmul, matmul.rung(rung), specs)
     (step,) = plan.launches
     assert isinstance(step.kernel, CudaKernel)
-    kernel = replace(step.kernel, source=folder / step.kernel.source.name)
+    kernel = replace(step.kernel, source=folder / step.kernel.source.relative_to(matmul.folder))
     # several tiles for a block
     grid = step.grid if rung == TMA else (kernel.cluster, 1, 1)
     plan = replace(plan, launches=(replace(step, kernel=kernel, grid=grid),))

@@ -11,8 +11,17 @@ from .hopper import ladder as hopper
 
 
 def _lesson(trick: str, idea: str, configs=({},), supports=heuristics.fits_rows) -> Rung:
-    """A teaching rung, for contiguous rows."""
-    return rungs.cuda(trick, "", idea, supports, configs, dispatchable=False)
+    """A rung of teaching/, for contiguous rows."""
+    return Rung(
+        f"cuda_{trick}",
+        "cuda",
+        f"teaching.cuda:{trick}",
+        idea,
+        supports=supports,
+        configs=configs,
+        dispatchable=False,
+        sources=(f"teaching/cuda_{trick}.cu",),
+    )
 
 
 RUNGS = (
@@ -32,8 +41,13 @@ RUNGS = (
         "torch.matmul under torch.compile",
         supports=heuristics.fits_compiled,
     ),
-    rungs.numba(
-        "tile", "", "square tiles in shared memory, in Python", heuristics.fits_rows, ({},)
+    Rung(
+        "numba_tile",
+        "numba",
+        "teaching.numba_tile:plan",
+        "square tiles in shared memory, in Python",
+        supports=heuristics.fits_rows,
+        dispatchable=False,
     ),
     _lesson("naive", "one thread per element"),
     _lesson("coalesced", "neighboring threads process neighboring columns"),

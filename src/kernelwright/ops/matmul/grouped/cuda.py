@@ -9,6 +9,7 @@ from kernelwright.contract import CudaKernel, Launch, Plan, TensorSpec, i32, i64
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE
 from kernelwright.ops.matmul.gemm.hopper.cuda import (
+    FOLDER,
     SLICE,
     _kernel,
     _map,
@@ -53,8 +54,8 @@ def _grouped(gpu, config, a, b, out: str, n: int, swiglu: bool) -> Plan:
         map_b, bytes_b = _operand_map("b", of_b, config["bn"])
     result = TensorSpec.contiguous((1, rows, n), a.dtype)
     kernel = _kernel(
-        "grouped", "matmul_grouped", CTYPE[a.dtype], config["bm"], config["bn"], config["stages"],
-        config["boxes"], multiplying(config), of_b.k_major, swiglu,
+        FOLDER / "cuda_grouped.cu", "matmul_grouped", CTYPE[a.dtype], config["bm"], config["bn"],
+        config["stages"], config["boxes"], multiplying(config), of_b.k_major, swiglu,
     )  # fmt: skip
     cols = cdiv(n, wide)
     tiles = (cdiv(rows, config["bm"]) + groups) * cols  # an upper bound: tiles do not span groups

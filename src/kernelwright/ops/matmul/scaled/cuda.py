@@ -9,6 +9,7 @@ from kernelwright.contract import Launch, Plan, TensorMap, TensorSpec, i32
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.ops.matmul.gemm.hopper.cuda import (
     BOX,
+    FOLDER,
     _kernel,
     _result_map,
     _Tiles,
@@ -33,9 +34,9 @@ def _scaled(gpu, config, a, b, kind: str, promote: bool) -> Plan:
     map_a, bytes_a = _map("a", a, config["bm"], config.get("cols", 1))
     map_b, bytes_b = _map("b", b, config["bn"], config.get("rows", 1))
     kernel = _kernel(
-        "scaled", "matmul_scaled", config["bm"], config["bn"], config["stages"], config["boxes"],
-        multiplying(config), config.get("rows", 1), config.get("cols", 1), kind.upper(), promote,
-        cluster=tiles.cluster,
+        FOLDER / "cuda_scaled.cu", "matmul_scaled", config["bm"], config["bn"], config["stages"],
+        config["boxes"], multiplying(config), config.get("rows", 1), config.get("cols", 1),
+        kind.upper(), promote, cluster=tiles.cluster,
     )  # fmt: skip
     out = _result_map("c", TensorSpec.contiguous((1, m, n), torch.bfloat16))
     numbers = (m, n, *tiles.order, tiles.count, cdiv(k, BLOCK), bytes_a + bytes_b)

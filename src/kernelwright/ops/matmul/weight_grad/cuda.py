@@ -6,7 +6,7 @@ from __future__ import annotations
 from kernelwright.contract import Launch, Plan, i32
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE
-from kernelwright.ops.matmul.gemm.hopper.cuda import SLICE, _kernel, _maps, _shared, _Tiles
+from kernelwright.ops.matmul.gemm.hopper.cuda import FOLDER, SLICE, _kernel, _maps, _shared, _Tiles
 from kernelwright.ops.matmul.gemm.hopper.tiling import multiplying
 
 from .heuristics import operands
@@ -18,7 +18,7 @@ def wgmma(gpu, config, total, gy, x):
     maps, bytes_ = _maps(config, of_a, of_b, ("gy", "x"))
     groups = multiplying(config)
     sizes = (config["bm"], config["bn"], config["stages"], groups)
-    kernel = _kernel("accumulate", "accumulate_product", CTYPE[gy.dtype], *sizes)
+    kernel = _kernel(FOLDER / "cuda_accumulate.cu", "accumulate_product", CTYPE[gy.dtype], *sizes)
     numbers = (*total.shape, *tiles.order, tiles.count, cdiv(gy.shape[0], SLICE), bytes_)
     args = (*maps, "total", *map(i32, numbers))
     threads = ((1 + groups) * 128, 1, 1)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from kernelwright.contract import Launch, Plan, i32
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE
-from kernelwright.ops.matmul.gemm.hopper.cuda import SLICE, _kernel, _maps, _shared, _Tiles
+from kernelwright.ops.matmul.gemm.hopper.cuda import FOLDER, SLICE, _kernel, _maps, _shared, _Tiles
 from kernelwright.ops.matmul.gemm.hopper.tiling import multiplying
 
 from .heuristics import operands
@@ -18,8 +18,8 @@ def reduce(gpu, config, total, gy, x):
     maps, bytes_ = _maps(config, of_a, of_b, ("gy", "x"))
     groups, cluster = multiplying(config), (config.get("rows", 1), config.get("cols", 1))
     sizes = (config["bm"], config["bn"], config["stages"], groups, *cluster)
-    kernel = _kernel("accumulate_reduce", "accumulate_reduce", CTYPE[gy.dtype], *sizes,
-                     cluster=tiles.cluster)  # fmt: skip
+    source = FOLDER / "cuda_accumulate_reduce.cu"
+    kernel = _kernel(source, "accumulate_reduce", CTYPE[gy.dtype], *sizes, cluster=tiles.cluster)
     numbers = (*total.shape, *tiles.order, tiles.count, cdiv(gy.shape[0], SLICE), bytes_)
     args = (*maps, "total", *map(i32, numbers))
     threads = ((1 + groups) * 128, 1, 1)

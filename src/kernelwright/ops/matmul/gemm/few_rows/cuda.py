@@ -35,6 +35,7 @@ from .tiling import (
 )
 
 FOLDER = Path(__file__).parent
+TEACHING = FOLDER.parent / "teaching"
 ACTIVATION = {"none": "kNone", "relu": "kRelu", "gelu": "kGelu", "gelu_tanh": "kGeluTanh",
               "silu": "kSilu"}  # fmt: skip
 ROWS_OF_SPLIT = 8  # cuda_gemv_split.cu's kRows
@@ -44,25 +45,25 @@ def thread(gpu, config, a, b, tf32=False):
     of = _sides(a, b, FEW)
     (n, k), m = of.weight.shape, of.x.shape[0]
     numbers = (i32(n), i32(k), *map(i64, (*of.weight.stride(), *of.x.stride(), *of.strides)))
-    kernel = _kernel("gemv_thread", CTYPE[a.dtype])
+    kernel = _kernel("gemv_thread", CTYPE[a.dtype], folder=TEACHING)
     return Plan((Launch(kernel, (cdiv(n, 64), m, 1), (*of.names, "c", *numbers), (64, 1, 1)),))
 
 
 def warp(gpu, config, a, b, tf32=False):
-    return _gemv("gemv_warp", a, b, 8)
+    return _gemv("gemv_warp", a, b, 8, TEACHING)
 
 
 def split(gpu, config, a, b, tf32=False):
-    return _gemv("gemv_split", a, b, ROWS_OF_SPLIT)
+    return _gemv("gemv_split", a, b, ROWS_OF_SPLIT, FOLDER)
 
 
-def _gemv(kernel, a, b, rows) -> Plan:
+def _gemv(file, a, b, rows, folder) -> Plan:
     """Blocks of 256 threads, each for `rows` rows of the weight."""
     of = _sides(a, b, FEW)
     (n, k), m = of.weight.shape, of.x.shape[0]
     strides = (line_of(of.weight), line_of(of.x), *of.strides)
     args = (*of.names, "c", i32(m), i32(n), i32(k), *map(i64, strides))
-    kernel = _kernel(kernel, CTYPE[a.dtype], power_of_two(m))
+    kernel = _kernel(file, CTYPE[a.dtype], power_of_two(m), folder=folder)
     return Plan((Launch(kernel, (cdiv(n, rows), 1, 1), args, (THREADS, 1, 1)),))
 
 
@@ -118,6 +119,6 @@ def _sides(a, b, most: int) -> Sides:
     return found
 
 
-def _kernel(file: str, *template, entry: str = "") -> CudaKernel:
+def _kernel(file: str, *template, entry: str = "", folder: Path = FOLDER) -> CudaKernel:
     name = f"{entry or file}<{', '.join(map(str, template))}>"
-    return CudaKernel(FOLDER / f"cuda_{file}.cu", name)
+    return CudaKernel(folder / f"cuda_{file}.cu", name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kernelwright.contract import Rung
 
 from ..stream import tiling as stream
@@ -19,6 +21,12 @@ def _rung(trick: str, entry: str, idea: str, supports, **more) -> Rung:
         sources=(f"few_rows/cuda_{trick}.cu",),
         **more,
     )
+
+
+def _lesson(trick: str, entry: str, idea: str, supports) -> Rung:
+    """A teaching step, whose source is in teaching/."""
+    rung = _rung(trick, entry, idea, supports, dispatchable=False)
+    return replace(rung, sources=(f"teaching/cuda_{trick}.cu",))
 
 
 def _cluster(entry: str, supports, heuristic) -> Rung:
@@ -61,10 +69,8 @@ def _stream(entry: str, supports, heuristic) -> Rung:
 
 
 RUNGS = (
-    _rung("gemv_thread", "thread", "few rows: one thread per result", shape.fits_thread,
-          dispatchable=False),
-    _rung("gemv_warp", "warp", "few rows: one warp per row of the weight", shape.fits_vectors,
-          dispatchable=False),
+    _lesson("gemv_thread", "thread", "few rows: one thread per result", shape.fits_thread),
+    _lesson("gemv_warp", "warp", "few rows: one warp per row of the weight", shape.fits_vectors),
     _rung("gemv_split", "split", "few rows: warps divide k; eight rows of loads per thread",
           shape.fits_vectors),
     _rung("few_rows", "tensor_cores", "up to 64 rows: tensor cores; blocks divide k",

@@ -22,6 +22,7 @@ from kernelwright.contract.template_args import CTYPE
 from .tiling import Matrix, clusters_at_once, matrix, multiplying, rows_stride, transposed
 
 FOLDER = Path(__file__).parent.parent
+TEACHING = FOLDER / "teaching"
 ACTIVATIONS = {"none": "NONE", "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELU_TANH",
                "silu": "SILU"}  # fmt: skip
 SLICE, ROW = 64, 128  # elements along k, and their bytes
@@ -34,7 +35,8 @@ def plain(gpu, config, a, b, tf32=False):
     of_a, of_b = operands(a, b)
     (m, k), n = a.shape[-2:], b.shape[-1]
     strides = (i64(of_a.stride), i64(of_b.stride), i64(of_a.batch_stride), i64(of_b.batch_stride))
-    kernel = _kernel("wgmma", "matmul_wgmma", CTYPE[a.dtype], of_a.k_major, of_b.k_major)
+    source, template = TEACHING / "cuda_wgmma.cu", (CTYPE[a.dtype], of_a.k_major, of_b.k_major)
+    kernel = _kernel(source, "matmul_wgmma", *template)
     grid = (cdiv(n, PLAIN_TILE), cdiv(m, PLAIN_TILE), _batch(a))
     args = ("a", "b", "c", i32(m), i32(n), i32(k), *strides)
     return Plan((Launch(kernel, grid, args, (PLAIN_THREADS, 1, 1)),))
@@ -46,8 +48,8 @@ def tma(gpu, config, a, b, tf32=False):
     bn, stages = config["bn"], config["stages"]
     map_a, bytes_a = _operand_map("a", of_a, 128)
     map_b, bytes_b = _operand_map("b", of_b, bn)
-    kernel = _kernel("wgmma_tma", "matmul_wgmma_tma", CTYPE[a.dtype], bn, stages, of_a.k_major,
-                     of_b.k_major)  # fmt: skip
+    template = (CTYPE[a.dtype], bn, stages, of_a.k_major, of_b.k_major)
+    kernel = _kernel(TEACHING / "cuda_wgmma_tma.cu", "matmul_wgmma_tma", *template)
     numbers = (m, n, cdiv(k, SLICE), bytes_a + bytes_b, int(of_a.batched), int(of_b.batched))
     shared = stages * (_stage_bytes(of_a, 128) + _stage_bytes(of_b, bn)) + 1024
     grid = (cdiv(n, bn), cdiv(m, 128), _batch(a))
@@ -98,8 +100,8 @@ def _product(kind, gpu, config, a, b):
     tiles = _Tiles(gpu, config, _batch(a), m, n)
     maps, bytes_ = _maps(config, of_a, of_b, ("a", "b"))
     kernel = _kernel(
-        f"wgmma_{kind}", f"matmul_{kind}", CTYPE[a.dtype], *_shape(kind, config), of_a.k_major,
-        of_b.k_major, cluster=tiles.cluster,
+        FOLDER / f"cuda_wgmma_{kind}.cu", f"matmul_{kind}", CTYPE[a.dtype], *_shape(kind, config),
+        of_a.k_major, of_b.k_major, cluster=tiles.cluster,
     )  # fmt: skip
     numbers = (m, n, *tiles.order, tiles.count, cdiv(k, SLICE), bytes_)
     batched = (int(of_a.batched), int(of_b.batched))
@@ -115,8 +117,9 @@ def _linear(kind, gpu, config, x, weight, bias, gate, residual, activation, keep
     tiles = _Tiles(gpu, config, 1, m, n)
     maps, bytes_ = _maps(config, of_a, of_b, ("x", "weight"))
     kernel = _kernel(
-        f"wgmma_{kind}", f"linear_{kind}", CTYPE[x.dtype], *_shape(kind, config), of_a.k_major,
-        of_b.k_major, *_epilogue(bias, gate, residual, activation, keep), cluster=tiles.cluster,
+        FOLDER / f"cuda_wgmma_{kind}.cu", f"linear_{kind}", CTYPE[x.dtype], *_shape(kind, config),
+        of_a.k_major, of_b.k_major, *_epilogue(bias, gate, residual, activation, keep),
+        cluster=tiles.cluster,
     )  # fmt: skip
     out = _result_map("y", TensorSpec.contiguous((1, m, n), x.dtype))
     given = {"gate": gate, "residual": residual}
@@ -197,8 +200,8 @@ def _split_parts(config, a, b, names):
 
 def _split_kernel(name, config, a, of_a, of_b, *epilogue) -> CudaKernel:
     sizes = (multiplying(config), config["bn"], config["stages"], config["split"])
-    return _kernel("wgmma_split", name, CTYPE[a.dtype], *sizes, of_a.k_major, of_b.k_major,
-                   *epilogue, cluster=config["split"])  # fmt: skip
+    template = (CTYPE[a.dtype], *sizes, of_a.k_major, of_b.k_major, *epilogue)
+    return _kernel(FOLDER / "cuda_wgmma_split.cu", name, *template, cluster=config["split"])
 
 
 def _split_launch(kernel, config, m, n, args, shared) -> Launch:
@@ -212,9 +215,8 @@ def _epilogue(bias, gate, residual, activation, keep) -> tuple:
     return (f"kw::{ACTIVATIONS[activation]}", *given, keep)
 
 
-def _kernel(file, name, *template, cluster=1) -> CudaKernel:
+def _kernel(source: Path, name, *template, cluster=1) -> CudaKernel:
     parameters = ", ".join(str(t).lower() if isinstance(t, bool) else str(t) for t in template)
-    source = FOLDER / f"cuda_{file}.cu"
     return CudaKernel(source, f"{name}<{parameters}>", cluster, emulated=False)
 
 

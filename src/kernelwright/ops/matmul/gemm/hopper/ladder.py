@@ -20,7 +20,7 @@ def _rung(
         idea,
         supports=supports,
         configs=configs,
-        sources=(f"cuda_wgmma{source}.cu",),
+        sources=(source,),
         **more,
     )
 
@@ -30,7 +30,8 @@ def _product(trick: str, entry: str, idea: str, supports=shape.fits) -> Rung:
     name = f"cuda_{trick}"
     heuristic = partial(choice.choose, name)
     configs = shape.CONFIGS[name]
-    return _rung(trick, entry, idea, supports, configs, f"_{entry}", heuristic=heuristic)
+    source = f"cuda_wgmma_{entry}.cu"
+    return _rung(trick, entry, idea, supports, configs, source, heuristic=heuristic)
 
 
 def _linear(trick: str, entry: str, idea: str, supports=shape.fits_linear) -> Rung:
@@ -42,7 +43,7 @@ def _linear(trick: str, entry: str, idea: str, supports=shape.fits_linear) -> Ru
         idea,
         supports,
         shape.LINEAR_CONFIGS[name],
-        f"_{entry}",
+        f"cuda_wgmma_{entry}.cu",
         heuristic=heuristic,
     )
 
@@ -54,7 +55,7 @@ RUNGS = (
         "Hopper's tensor cores read both operands from shared memory",
         shape.fits_grid,
         ({},),
-        "",
+        "teaching/cuda_wgmma.cu",
         dispatchable=False,
     ),
     _rung(
@@ -63,7 +64,7 @@ RUNGS = (
         "TMA loads, several slices ahead",
         shape.fits_grid,
         shape.TMA_CONFIGS,
-        "_tma",
+        "teaching/cuda_wgmma_tma.cu",
         dispatchable=False,
     ),
     _product(

@@ -2,8 +2,8 @@
 // and of x, 128 bytes of each, with the 128-byte swizzle. Tensor cores read both from shared
 // memory.
 #pragma once
-#include "hopper/stream.cuh"
-#include "hopper/wgmma.cuh"
+#include "stream.cuh"
+#include "wgmma.cuh"
 
 namespace stream {
 

@@ -8,8 +8,8 @@
 // accesses and tensor cores overlap.
 // Limit: a slice is requested only after all threads have synchronized; a block's first loads and
 // last stores overlap only with the work of another block.
-#include "hopper/direct_store.cuh"
-#include "hopper/pipeline.cuh"
+#include "../hopper/direct_store.cuh"
+#include "../hopper/pipeline.cuh"
 
 template <typename T, int BN, int STAGES, bool A_K, bool B_K>
 __global__ void __launch_bounds__(256)

@@ -7,8 +7,8 @@
 // Compared with `cuda_gemv_thread`: every byte of a sector is used by the load that fetched it.
 // Limit: loads of x. Each load of the weight needs one load of every row of x, from a cache that
 // delivers 128 bytes per cycle.
-#include "dot.cuh"
-#include "result.cuh"
+#include "../few_rows/dot.cuh"
+#include "../few_rows/result.cuh"
 
 constexpr int kWarps = 8;
 
