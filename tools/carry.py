@@ -193,7 +193,7 @@ def _definitions(of: Version) -> list[tuple[str, str]]:
 
 
 def _planned(of: Version, case_id: str, config: Any) -> tuple[str, list[tuple[str, Any]]]:
-    """What a case launches, as text without paths; and of each launch what it compiles, as text,
+    """What a case launches, as text without files; and of each launch what it compiles, as text,
     and what `_machine_code` takes."""
     operator = of.ladder.operator
     inspection = of.module("workbench.inspection")
@@ -215,7 +215,7 @@ def _planned(of: Version, case_id: str, config: Any) -> tuple[str, list[tuple[st
         types = [a if hasattr(a, "value") else tensors[a] for a in step.args]
         if name.startswith("numba"):
             types = [getattr(t, "dtype", None) for t in types]
-        key = name if name.startswith("cuda") else f"{name} {types}"
+        key = f"{step.kernel.source.name}: {name}" if name.startswith("cuda") else f"{name} {types}"
         launches.append((key, (step, tensors)))
     return "\n".join(told), launches
 
@@ -227,7 +227,7 @@ def _tensors(specs: dict[str, Any]) -> Iterator[Any]:
 
 def _name(kernel: Any) -> str:
     if type(kernel).__name__ == CudaKernel.__name__:
-        return f"cuda {kernel.source.name} {kernel.name} {kernel.cluster}"
+        return f"cuda {kernel.name} {kernel.cluster}"
     if type(kernel).__name__ == NumbaKernel.__name__:
         return f"numba {kernel.fn.__name__}"
     assert type(kernel).__name__ == TritonKernel.__name__, kernel

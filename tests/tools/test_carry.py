@@ -75,7 +75,7 @@ def test_other_kernels(header):
     assert text.count("if (inside) words") == 1
     header.write_text(text.replace("if (inside) words", "if (inside && p) words"))
     assert carry.differs(*versions(), cases=[CASE]).startswith(
-        f"other machine code on {CASE}: cuda "
+        f"other machine code on {CASE}: cuda_block.cu: "
     )
 
 

@@ -91,7 +91,7 @@ def test_so_they_do_with_an_epilogue(compiler, rung, config, epilogue):
     holds(step)
 
 
-SERIAL = """#include "hopper/wgmma.cuh"
+SERIAL = """#include "kw/hopper/wgmma.cuh"
 __global__ void serial(float *y, unsigned long long a, unsigned long long b, int n) {
   float d[32];
   for (int i = 0; i < n; i++) {
@@ -107,7 +107,6 @@ __global__ void serial(float *y, unsigned long long a, unsigned long long b, int
 
 
 def test_products_that_wait_for_each_other_are_seen(compiler, tmp_path):
-    (tmp_path / "hopper").symlink_to(cuda.FOLDER / "hopper")
     source = tmp_path / "serial.cu"
     source.write_text(SERIAL)
     found = binary.serialized_products(nvrtc.compile(CudaKernel(source, "serial"), H200.arch))

@@ -8,7 +8,7 @@ import torch
 
 from kernelwright.contract import H200, TensorMap, TensorSpec
 from kernelwright.ops.matmul.gemm.stream import cuda, tiling
-from kernelwright.ops.matmul.quantized import stream_choice
+from kernelwright.ops.matmul.quantized import cuda_stream, stream_choice
 from support.hopper import holds
 
 BF16 = torch.bfloat16
@@ -30,7 +30,7 @@ def launch(bits, config, m, n, k):
         b = TensorSpec((k, n), (1, k), BF16)
         plan = cuda.plan(H200, config, spec(m, k), b)
     else:
-        plan = cuda.plan_integers(H200, config, **quantized(m, n, k, bits))
+        plan = cuda_stream.plan(H200, config, **quantized(m, n, k, bits))
     (step,) = plan.launches
     return step
 

@@ -7,7 +7,7 @@ from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.eligibility import kind
 from kernelwright.ops.matmul.gemm.hopper.tiling import DTYPES, Matrix, matrix, transposed
 
-MOST_GROUPS = 1024  # kMostGroups of cuda_grouped.cu
+MOST_GROUPS = 1024  # kMostGroups of cuda_wgmma.cu
 TILE = 64  # kTile of cuda_mma.cu
 
 CONFIGS = (

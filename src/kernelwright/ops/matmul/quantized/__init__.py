@@ -74,7 +74,7 @@ RUNGS = (
         "up to 64 rows: one warp streams the weight by the copy engine",
         supports=stream_choice.fits,
         configs=tiling.CONFIGS,
-        sources=("../gemm/cuda_integers_stream.cu",),
+        sources=("cuda_few_rows_stream.cu",),
         heuristic=stream_choice.choose,
     ),
 )

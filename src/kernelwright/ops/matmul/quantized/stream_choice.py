@@ -1,4 +1,4 @@
-"""Which products with a quantized weight hopper/stream.cuh supports, and with which config. Imports
+"""Which products with a quantized weight stream.cuh supports, and with which config. Imports
 no kernel language."""
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def _stream(entry: str, supports, heuristic) -> Rung:
         "up to 64 rows: one warp streams the weight by the copy engine",
         supports=supports,
         configs=stream.CONFIGS,
-        sources=("cuda_few_rows_stream.cu",),
+        sources=("stream/cuda_few_rows_stream.cu",),
         heuristic=heuristic,
     )
 

@@ -21,8 +21,8 @@ from kernelwright.contract.template_args import CTYPE
 
 from .tiling import Matrix, clusters_at_once, matrix, multiplying, rows_stride, transposed
 
-FOLDER = Path(__file__).parent.parent
-TEACHING = FOLDER / "teaching"
+FOLDER = Path(__file__).parent
+TEACHING = FOLDER.parent / "teaching"
 ACTIVATIONS = {"none": "NONE", "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELU_TANH",
                "silu": "SILU"}  # fmt: skip
 SLICE, ROW = 64, 128  # elements along k, and their bytes
@@ -36,7 +36,7 @@ def plain(gpu, config, a, b, tf32=False):
     (m, k), n = a.shape[-2:], b.shape[-1]
     strides = (i64(of_a.stride), i64(of_b.stride), i64(of_a.batch_stride), i64(of_b.batch_stride))
     source, template = TEACHING / "cuda_wgmma.cu", (CTYPE[a.dtype], of_a.k_major, of_b.k_major)
-    kernel = _kernel(source, "matmul_wgmma", *template)
+    kernel = cuda_kernel(source, "matmul_wgmma", *template)
     grid = (cdiv(n, PLAIN_TILE), cdiv(m, PLAIN_TILE), _batch(a))
     args = ("a", "b", "c", i32(m), i32(n), i32(k), *strides)
     return Plan((Launch(kernel, grid, args, (PLAIN_THREADS, 1, 1)),))
@@ -46,10 +46,10 @@ def tma(gpu, config, a, b, tf32=False):
     of_a, of_b = operands(a, b)
     (m, k), n = a.shape[-2:], b.shape[-1]
     bn, stages = config["bn"], config["stages"]
-    map_a, bytes_a = _operand_map("a", of_a, 128)
-    map_b, bytes_b = _operand_map("b", of_b, bn)
+    map_a, bytes_a = operand_map("a", of_a, 128)
+    map_b, bytes_b = operand_map("b", of_b, bn)
     template = (CTYPE[a.dtype], bn, stages, of_a.k_major, of_b.k_major)
-    kernel = _kernel(TEACHING / "cuda_wgmma_tma.cu", "matmul_wgmma_tma", *template)
+    kernel = cuda_kernel(TEACHING / "cuda_wgmma_tma.cu", "matmul_wgmma_tma", *template)
     numbers = (m, n, cdiv(k, SLICE), bytes_a + bytes_b, int(of_a.batched), int(of_b.batched))
     shared = stages * (_stage_bytes(of_a, 128) + _stage_bytes(of_b, bn)) + 1024
     grid = (cdiv(n, bn), cdiv(m, 128), _batch(a))
@@ -97,16 +97,16 @@ def split_linear(gpu, config, x, weight, bias, gate, residual, activation, keep,
 def _product(kind, gpu, config, a, b):
     of_a, of_b = operands(a, b)
     (m, k), n = a.shape[-2:], b.shape[-1]
-    tiles = _Tiles(gpu, config, _batch(a), m, n)
-    maps, bytes_ = _maps(config, of_a, of_b, ("a", "b"))
-    kernel = _kernel(
+    tiles = Tiles(gpu, config, _batch(a), m, n)
+    maps, bytes_ = operand_maps(config, of_a, of_b, ("a", "b"))
+    kernel = cuda_kernel(
         FOLDER / f"cuda_wgmma_{kind}.cu", f"matmul_{kind}", CTYPE[a.dtype], *_shape(kind, config),
         of_a.k_major, of_b.k_major, cluster=tiles.cluster,
     )  # fmt: skip
     numbers = (m, n, *tiles.order, tiles.count, cdiv(k, SLICE), bytes_)
     batched = (int(of_a.batched), int(of_b.batched))
     out = TensorSpec.contiguous((_batch(a), m, n), a.dtype)
-    args = (*maps, _result_map("c", out), *map(i32, (*numbers, *batched)))
+    args = (*maps, result_map("c", out), *map(i32, (*numbers, *batched)))
     return Plan((_launch(kernel, config, tiles, args, of_a, of_b),))
 
 
@@ -114,23 +114,23 @@ def _linear(kind, gpu, config, x, weight, bias, gate, residual, activation, keep
     of_a, of_b = operands(x, transposed(weight))
     (m, k), n = x.shape, weight.shape[0]
     config = _with_boxes(gpu, config, of_a, of_b, (gate is not None) + (residual is not None), keep)
-    tiles = _Tiles(gpu, config, 1, m, n)
-    maps, bytes_ = _maps(config, of_a, of_b, ("x", "weight"))
-    kernel = _kernel(
+    tiles = Tiles(gpu, config, 1, m, n)
+    maps, bytes_ = operand_maps(config, of_a, of_b, ("x", "weight"))
+    kernel = cuda_kernel(
         FOLDER / f"cuda_wgmma_{kind}.cu", f"linear_{kind}", CTYPE[x.dtype], *_shape(kind, config),
         of_a.k_major, of_b.k_major, *_epilogue(bias, gate, residual, activation, keep),
         cluster=tiles.cluster,
     )  # fmt: skip
-    out = _result_map("y", TensorSpec.contiguous((1, m, n), x.dtype))
+    out = result_map("y", TensorSpec.contiguous((1, m, n), x.dtype))
     given = {"gate": gate, "residual": residual}
     read = [out if t is None else _rows_map(name, t) for name, t in given.items()]
-    kept = _result_map("z", TensorSpec.contiguous((1, m, n), x.dtype)) if keep else out
+    kept = result_map("z", TensorSpec.contiguous((1, m, n), x.dtype)) if keep else out
     numbers = (m, n, *tiles.order, tiles.count, cdiv(k, SLICE), bytes_)
     args = (*maps, out, *read, kept, NULL if bias is None else "bias", *map(i32, numbers))
     return Plan((_launch(kernel, config, tiles, args, of_a, of_b),))
 
 
-class _Tiles:
+class Tiles:
     """C divided into the tiles of a config, and how a launch iterates over them.
 
     Attributes:
@@ -168,12 +168,12 @@ def _with_boxes(gpu, config, of_a, of_b, loads: int, keep: bool):
         boxes = max(config["boxes"], pieces * (max(loads, 1) + keep))
         for stages in range(config["stages"], 2, -1):
             enough = {**config, "boxes": boxes, "stages": stages}
-            if _shared(enough, of_a, of_b) + STATIC <= gpu.shared_per_block:
+            if shared_bytes(enough, of_a, of_b) + STATIC <= gpu.shared_per_block:
                 return enough
     raise AssertionError(config)
 
 
-def _shared(config, of_a, of_b) -> int:
+def shared_bytes(config, of_a, of_b) -> int:
     """Bytes of dynamic shared memory. The kernel aligns the ring to a multiple of 1,024."""
     stage = _stage_bytes(of_a, config["bm"]) + _stage_bytes(of_b, config["bn"])
     return config["stages"] * stage + multiplying(config) * config["boxes"] * BOX + 1024
@@ -181,7 +181,7 @@ def _shared(config, of_a, of_b) -> int:
 
 def _launch(kernel, config, tiles, args, of_a, of_b) -> Launch:
     threads = (1 + multiplying(config)) * 128
-    shared = _shared(config, of_a, of_b)
+    shared = shared_bytes(config, of_a, of_b)
     return Launch(kernel, (tiles.blocks, 1, 1), args, (threads, 1, 1), shared)
 
 
@@ -189,7 +189,7 @@ def _split_parts(config, a, b, names):
     """(numbers, dynamic shared memory, operands and their maps) of a launch that divides k."""
     of_a, of_b = operands(a, b)
     (m, k), n = a.shape, b.shape[1]
-    maps, bytes_ = _maps(config, of_a, of_b, names)
+    maps, bytes_ = operand_maps(config, of_a, of_b, names)
     rows, cols = cdiv(m, config["bm"]), cdiv(n, config["bn"])
     stage = _stage_bytes(of_a, config["bm"]) + _stage_bytes(of_b, config["bn"])
     others = (config["split"] - 1) * cdiv(config["bn"] // 8, config["split"])
@@ -201,7 +201,7 @@ def _split_parts(config, a, b, names):
 def _split_kernel(name, config, a, of_a, of_b, *epilogue) -> CudaKernel:
     sizes = (multiplying(config), config["bn"], config["stages"], config["split"])
     template = (CTYPE[a.dtype], *sizes, of_a.k_major, of_b.k_major, *epilogue)
-    return _kernel(FOLDER / "cuda_wgmma_split.cu", name, *template, cluster=config["split"])
+    return cuda_kernel(FOLDER / "cuda_wgmma_split.cu", name, *template, cluster=config["split"])
 
 
 def _split_launch(kernel, config, m, n, args, shared) -> Launch:
@@ -215,7 +215,7 @@ def _epilogue(bias, gate, residual, activation, keep) -> tuple:
     return (f"kw::{ACTIVATIONS[activation]}", *given, keep)
 
 
-def _kernel(source: Path, name, *template, cluster=1) -> CudaKernel:
+def cuda_kernel(source: Path, name, *template, cluster=1) -> CudaKernel:
     parameters = ", ".join(str(t).lower() if isinstance(t, bool) else str(t) for t in template)
     return CudaKernel(source, f"{name}<{parameters}>", cluster, emulated=False)
 
@@ -231,24 +231,24 @@ def _batch(a) -> int:
     return a.shape[0] if a.ndim == 3 else 1
 
 
-def _maps(config, of_a, of_b, names) -> tuple[tuple[TensorMap, TensorMap], int]:
+def operand_maps(config, of_a, of_b, names) -> tuple[tuple[TensorMap, TensorMap], int]:
     """The maps of the operands, and the bytes of both that a stage receives."""
-    map_a, bytes_a = _operand_map(names[0], of_a, config["bm"], config.get("cols", 1))
-    map_b, bytes_b = _operand_map(names[1], of_b, config["bn"], config.get("rows", 1))
+    map_a, bytes_a = operand_map(names[0], of_a, config["bm"], config.get("cols", 1))
+    map_b, bytes_b = operand_map(names[1], of_b, config["bn"], config.get("rows", 1))
     return (map_a, map_b), bytes_a + bytes_b
 
 
-def _operand_map(name, of: Matrix, width: int, share: int = 1) -> tuple[TensorMap, int]:
+def operand_map(name, of: Matrix, width: int, share: int = 1) -> tuple[TensorMap, int]:
     """An operand's map, whose box is what one of `share` blocks loads of `width` rows, and the
     bytes that each of them receives. If the operand has fewer rows, the box is smaller, because
     boxes that extend past the tensor load slowly."""
     if of.k_major:
         rows = width // share if share > 1 else min(width, of.width)
-        return _map(name, of, (of.k, of.width), (SLICE, rows)), rows * share * ROW
-    return _map(name, of, (of.width, of.k), (64, SLICE // share)), _stage_bytes(of, width)
+        return tensor_map(name, of, (of.k, of.width), (SLICE, rows)), rows * share * ROW
+    return tensor_map(name, of, (of.width, of.k), (64, SLICE // share)), _stage_bytes(of, width)
 
 
-def _map(name, of: Matrix, shape, box) -> TensorMap:
+def tensor_map(name, of: Matrix, shape, box) -> TensorMap:
     batch, step = (of.batch, of.batch_stride) if of.batched else (1, of.stride)
     itemsize = of.dtype.itemsize
     strides = (of.stride * itemsize, step * itemsize)
@@ -260,7 +260,7 @@ def _stage_bytes(of: Matrix, width: int) -> int:
     return (width if of.k_major else cdiv(width, 64) * 64) * ROW
 
 
-def _result_map(name, out: TensorSpec) -> TensorMap:
+def result_map(name, out: TensorSpec) -> TensorMap:
     """The map of a result of shape (batch, m, n), in boxes of 64 x 64."""
     batch, m, n = out.shape
     strides = (n * out.itemsize, m * n * out.itemsize)
@@ -268,6 +268,6 @@ def _result_map(name, out: TensorSpec) -> TensorMap:
 
 
 def _rows_map(name, t: TensorSpec) -> TensorMap:
-    """The map of a tensor that an epilogue reads, as `_result_map`."""
+    """The map of a tensor that an epilogue reads, as `result_map`."""
     (m, n), step = t.shape, rows_stride(t) * t.itemsize
     return TensorMap(name, t.dtype, (n, m, 1), (step, step), (64, 64, 1))

@@ -30,7 +30,7 @@ def _product(trick: str, entry: str, idea: str, supports=shape.fits) -> Rung:
     name = f"cuda_{trick}"
     heuristic = partial(choice.choose, name)
     configs = shape.CONFIGS[name]
-    source = f"cuda_wgmma_{entry}.cu"
+    source = f"hopper/cuda_wgmma_{entry}.cu"
     return _rung(trick, entry, idea, supports, configs, source, heuristic=heuristic)
 
 
@@ -43,7 +43,7 @@ def _linear(trick: str, entry: str, idea: str, supports=shape.fits_linear) -> Ru
         idea,
         supports,
         shape.LINEAR_CONFIGS[name],
-        f"cuda_wgmma_{entry}.cu",
+        f"hopper/cuda_wgmma_{entry}.cu",
         heuristic=heuristic,
     )
 

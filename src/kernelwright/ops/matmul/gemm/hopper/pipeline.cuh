@@ -2,7 +2,7 @@
 // memory between the warp that loads them and the warp groups that multiply them.
 #pragma once
 #include "tiles.cuh"
-#include "wgmma.cuh"
+#include "kw/hopper/wgmma.cuh"
 
 namespace kw {
 

@@ -1,5 +1,5 @@
-"""Launches of cuda_few_rows_stream.cu and cuda_integers_stream.cu. The kernels are explained there;
-tiling.py defines how they divide a product."""
+"""Launches of cuda_few_rows_stream.cu. The kernel is explained there; tiling.py defines how it
+divides a product."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kernelwright.contract.template_args import CTYPE
 
 from ..few_rows.cuda_cluster import ACTIVATION
 from ..few_rows.tiling import MOST, line_of, sides
-from .tiling import GROUP, SLICE, Stream, stream_of
+from .tiling import SLICE, Stream, stream_of
 
-FOLDER = Path(__file__).parent.parent
+SOURCE = Path(__file__).with_name("cuda_few_rows_stream.cu")
 ROW = 128  # bytes of a row of x, or of a weight of 16 bits, in a stage
 
 
@@ -24,7 +24,7 @@ def plan(gpu, config, a, b, tf32=False) -> Plan:
     m, n = fixed(of.x.shape[0]), of.weight.shape[0]
     args = (*maps, "c", *map(i32, (bytes_, stream.steps, m, n)), *map(i64, of.strides))
     template = CTYPE[a.dtype], stream.name, config["resident"]
-    return _planned("few_rows_stream", "matmul_stream", template, stream, args)
+    return planned(SOURCE, "matmul_stream", template, stream, args)
 
 
 def plan_linear(gpu, config, x, weight, bias, gate, residual, activation, keep, tf32=False) -> Plan:
@@ -36,25 +36,7 @@ def plan_linear(gpu, config, x, weight, bias, gate, residual, activation, keep, 
     args = (*args, *map(i32, (bytes_, stream.steps, m, n)))
     template = (CTYPE[x.dtype], stream.name, config["resident"])
     template = (*template, f"matmul::{ACTIVATION[activation]}")
-    return _planned("few_rows_stream", "linear_stream", template, stream, args)
-
-
-def plan_integers(gpu, config, x, packed, scales, bias, bits) -> Plan:
-    (m, k), n = (fixed(x.shape[0]), x.shape[1]), packed.shape[0]
-    stream = stream_of(gpu, config, m, n, k, bits)
-    row, rows, of_x = 16 * bits, min(stream.rows, n), min(8 * stream.blocks, m)
-    copied = 2 * stream.rows // (2 if stream.rows > 128 else 1)  # scales and zero points at a time
-    maps = (
-        TensorMap("packed", packed.dtype, (k * bits // 8, n, 1), (k * bits // 8,) * 2,
-                  (row, rows, 1), row),
-        TensorMap("scales", scales.dtype, (2 * n, k // GROUP, 1), (4 * n,) * 2, (copied, 1, 1), 0),
-        _rows("x", x, m, of_x),
-    )  # fmt: skip
-    bytes_ = row * rows + 4 * stream.rows + 2 * ROW * of_x
-    args = (*maps, NULL if bias is None else "bias", "y")
-    args = (*args, *map(i32, (bytes_, stream.steps, m, n)))
-    template = CTYPE[x.dtype], bits, stream.name, config["resident"]
-    return _planned("integers_stream", "quantized_stream", template, stream, args)
+    return planned(SOURCE, "linear_stream", template, stream, args)
 
 
 def _dense(gpu, config, names, weight, x) -> tuple[Stream, tuple[TensorMap, TensorMap], int]:
@@ -63,19 +45,19 @@ def _dense(gpu, config, names, weight, x) -> tuple[Stream, tuple[TensorMap, Tens
     (n, k), m = weight.shape, fixed(x.shape[0])
     stream = stream_of(gpu, config, m, n, k, 16)
     rows, of_x = min(stream.rows, n), min(8 * stream.blocks, m)
-    maps = _rows(names[0], weight, n, rows), _rows(names[1], x, m, of_x)
+    maps = rows_map(names[0], weight, n, rows), rows_map(names[1], x, m, of_x)
     return stream, maps, (rows + of_x) * ROW
 
 
-def _rows(name, t, rows: int, of_box: int) -> TensorMap:
+def rows_map(name, t, rows: int, of_box: int) -> TensorMap:
     """A matrix of contiguous rows in boxes of 64 columns."""
     k = t.shape[1]
     stride = 2 * (line_of(t) or k)
     return TensorMap(name, t.dtype, (k, rows, 1), (stride, stride), (SLICE, of_box, 1))
 
 
-def _planned(file: str, entry: str, template, stream: Stream, args) -> Plan:
+def planned(source: Path, entry: str, template, stream: Stream, args) -> Plan:
     name = f"{entry}<{', '.join(map(str, template))}>"
-    kernel = CudaKernel(FOLDER / f"cuda_{file}.cu", name, stream.config["cluster"], emulated=False)
+    kernel = CudaKernel(source, name, stream.config["cluster"], emulated=False)
     grid, block = (stream.grid, 1, 1), (stream.threads, 1, 1)
     return Plan((Launch(kernel, grid, args, block, stream.shared),))

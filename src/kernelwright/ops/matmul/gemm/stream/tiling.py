@@ -1,4 +1,4 @@
-"""How the kernels of hopper/stream.cuh divide a product, and which products they support. Imports
+"""How the kernels of stream.cuh divide a product, and which products they support. Imports
 no kernel language."""
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ CONFIGS = (
 
 @dataclass(frozen=True)
 class Stream:
-    """Template arguments of hopper/stream.cuh, and values that follow from them.
+    """Template arguments of stream.cuh, and values that follow from them.
 
     Attributes:
         rows: of the weight in a tile. blocks: of 8 rows of x. stages: of the ring. steps: along k.

@@ -7,9 +7,9 @@
 // Compared with `cuda_mma`: mma.sync loads operands to registers first, which takes most issue
 // slots.
 // Limit: loading and multiplying alternate; a block waits for memory every 64 elements along k.
-#include "../hopper/async.cuh"
+#include "kw/hopper/async.cuh"
 #include "../hopper/direct_store.cuh"
-#include "../hopper/wgmma.cuh"
+#include "kw/hopper/wgmma.cuh"
 
 constexpr int kTile = 128, kThreads = 256;
 

@@ -2,7 +2,7 @@
 // the tensor copy engine (TMA), reallocation of registers between warp groups, named barriers,
 // cluster barriers, and the fence between ordinary and asynchronous accesses to shared memory.
 #pragma once
-#include "barrier.cuh"
+#include "kw/hopper/barrier.cuh"
 #include "kw/cluster.cuh"
 #include "kw/tensor_map.cuh"
 

@@ -8,8 +8,8 @@
 // the warps that multiply, no registers for the weight, and no sums sent if the tiles fill the
 // machine.
 // Limit: DRAM bandwidth, and the start and end of a launch.
-#include "few_rows/result.cuh"
-#include "hopper/stream_dense.cuh"
+#include "../few_rows/result.cuh"
+#include "dense.cuh"
 
 extern __shared__ unsigned char unaligned[];
 

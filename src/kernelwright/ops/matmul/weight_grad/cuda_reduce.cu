@@ -1,6 +1,6 @@
 // The gradient of a weight, added to float32 sums by the L2 cache.
 //
-// Idea: as cuda_accumulate.cu, but a thread does not read the total: it sends two adjacent elements
+// Idea: as cuda_wgmma.cu, but a thread does not read the total: it sends two adjacent elements
 // of a row, which the L2 cache adds (red.global.add.v2.f32) while the multiprocessor works on the
 // next tile. Each element is added to once, so the result is deterministic. The blocks of a cluster
 // share the loads of the operands.
@@ -8,7 +8,7 @@
 // Compared with `cuda_wgmma`: no thread waits for memory at the end of a tile, which took a third
 // as long as the product.
 // Limit: tensor cores; a partial last wave.
-#include "hopper/pipeline.cuh"
+#include "../gemm/hopper/pipeline.cuh"
 
 __device__ __forceinline__ void add_in_l2(float *to, float a, float b) {
   asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(a), "f"(b)

@@ -6,7 +6,7 @@
 // Compared with `native`: a product that is rounded, stored and then added moves 12 bytes more.
 // Limit: tensor cores; and the epilogue of a tile, which overlaps only with the loads of the next
 // one.
-#include "hopper/pipeline.cuh"
+#include "../gemm/hopper/pipeline.cuh"
 
 template <typename T, int BM, int BN, int STAGES, int GROUPS>
 __global__ void __launch_bounds__((1 + GROUPS) * kw::kWarpGroup, 1)

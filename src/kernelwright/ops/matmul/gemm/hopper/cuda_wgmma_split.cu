@@ -8,8 +8,8 @@
 // Compared with `cuda_wgmma_persistent`: 128 rows by 4,096 columns are only 32 tiles of 128 x 128,
 // which would occupy a quarter of the multiprocessors.
 // Limit: one tile per cluster, whose first loads and last stores overlap with nothing.
-#include "hopper/epilogue.cuh"
-#include "hopper/pipeline.cuh"
+#include "epilogue.cuh"
+#include "pipeline.cuh"
 
 // Sums for this block: `quads` times kThreads times four from each other block. A quad is four sums
 // of a thread, in 8 columns of the tile.

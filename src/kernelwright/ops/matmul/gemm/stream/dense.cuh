@@ -3,7 +3,7 @@
 // memory.
 #pragma once
 #include "stream.cuh"
-#include "wgmma.cuh"
+#include "kw/hopper/wgmma.cuh"
 
 namespace stream {
 

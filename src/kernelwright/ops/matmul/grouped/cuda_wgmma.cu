@@ -8,9 +8,9 @@
 // Compared with a loop over groups: one launch, no partial wave per group, and the host does not
 // have to know the ends of the groups.
 // Limit: groups of few rows fill only part of a tile; then DRAM bandwidth is the limit.
-#include "hopper/direct_store.cuh"
-#include "hopper/pipeline.cuh"
-#include "hopper/tile_store.cuh"
+#include "../gemm/hopper/direct_store.cuh"
+#include "../gemm/hopper/pipeline.cuh"
+#include "../gemm/hopper/tile_store.cuh"
 
 constexpr int kMostGroups = 1024;
 

@@ -5,7 +5,7 @@
 // Register 4 j + 2 h + i of a thread holds row 16 (warp % 4) + lane / 4 + 8 h of D and column 8 j +
 // 2 (lane % 4) + i.
 #pragma once
-#include "async.cuh"
+#include "kw/hopper/async.cuh"
 #include "kw/types.cuh"
 
 namespace kw {

@@ -7,8 +7,8 @@
 // Traffic: a tile's rows of A and columns of B for each 64 elements along k, mostly from L2.
 // Compared with `cuda_wgmma_tma`: no launch and no empty pipeline between two tiles of a block.
 // Limit: tensor cores are idle while a tile is stored; a partial last wave.
-#include "hopper/pipeline.cuh"
-#include "hopper/tile_store.cuh"
+#include "pipeline.cuh"
+#include "tile_store.cuh"
 
 template <typename T, int BM, int BN, int STAGES, int BOXES, int GROUPS, int ROWS, int COLS,
           bool A_K, bool B_K, typename Epilogue>

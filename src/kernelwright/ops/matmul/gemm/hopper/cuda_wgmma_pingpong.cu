@@ -8,8 +8,8 @@
 // Compared with `cuda_wgmma_persistent`: at k = 768 the epilogue is a tenth of a tile's time, a
 // third with GELU; here it overlaps with the other tile.
 // Limit: power at large sizes; otherwise a partial last wave.
-#include "hopper/pipeline.cuh"
-#include "hopper/tile_store.cuh"
+#include "pipeline.cuh"
+#include "tile_store.cuh"
 
 template <typename T, int BM, int BN, int STAGES, int BOXES, int ROWS, int COLS, bool A_K, bool B_K,
           typename Epilogue>

@@ -10,9 +10,9 @@
 // block.
 // Limit: tensor cores, at twice their 16-bit rate, so that the epilogue and the first loads of a
 // tile weigh twice as much.
-#include "hopper/pipeline.cuh"
-#include "hopper/tile_store.cuh"
-#include "hopper/wgmma_fp8.cuh"
+#include "../gemm/hopper/pipeline.cuh"
+#include "../gemm/hopper/tile_store.cuh"
+#include "wgmma_fp8.cuh"
 
 enum Scales { TENSOR, ROW, BLOCK };
 

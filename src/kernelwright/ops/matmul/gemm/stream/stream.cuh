@@ -6,7 +6,7 @@
 // and send their sums to the block that owns the rows. Without a cluster a block iterates over
 // tiles, and the ring fills for the next tile while the sums of the last are stored.
 #pragma once
-#include "async.cuh"
+#include "kw/hopper/async.cuh"
 #include "kw/cluster.cuh"
 
 namespace stream {

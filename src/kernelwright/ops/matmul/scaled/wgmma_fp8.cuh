@@ -1,7 +1,7 @@
 // Products of 8-bit floating-point numbers (e4m3) on Hopper's tensor cores: a row of 128 bytes has
 // 128 elements along k, an instruction uses 32 of them, and both operands are contiguous along k.
 #pragma once
-#include "wgmma.cuh"
+#include "kw/hopper/wgmma.cuh"
 
 namespace kw {
 

@@ -7,9 +7,9 @@
 // Values are converted after subtraction of their zero point, which is exact in 16 bits; the sums
 // of a group are scaled. While one warp group waits for its products, the others convert.
 #pragma once
-#include "../few_rows/hopper/warpgroup.cuh"
-#include "stream.cuh"
-#include "wgmma.cuh"
+#include "../gemm/few_rows/hopper/warpgroup.cuh"
+#include "../gemm/stream/stream.cuh"
+#include "kw/hopper/wgmma.cuh"
 
 namespace stream {
 
