@@ -20,21 +20,21 @@ STREAMED, LONG = 32, 3072
 def order(gpu, a, b, tf32=False):
     """Names of rungs, the fastest first; for many rows, those of hopper/choice.py."""
     if a.ndim == 2 and (a.shape[0] <= STREAMED or b.shape[1] <= STREAMED):
-        found = sides(a, b, STREAMED)
-        if isinstance(found, Sides):
-            vectors = found.x.shape[0] <= FEW and not fits_vectors(gpu, a, b, tf32)
+        operands = sides(a, b, STREAMED)
+        if isinstance(operands, Sides):
+            vectors = operands.x.shape[0] <= FEW and not fits_vectors(gpu, a, b, tf32)
             streamed = not stream_tiling.fits(gpu, a, b, tf32)
-            if names := _few(found, vectors, streamed):
+            if names := _few(operands, vectors, streamed):
                 return names
     return hopper_choice.order(gpu, a, b, tf32)
 
 
 def order_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=False):
     args = x, weight, bias, gate, residual, activation, keep
-    found = Sides(weight, x, ("weight", "x"), (1, weight.shape[0]))
+    operands = Sides(weight, x, ("weight", "x"), (1, weight.shape[0]))
     if x.shape[0] <= STREAMED:
         vectors = x.shape[0] <= FEW and not fits_linear(gpu, *args)
-        if names := _few(found, vectors, not stream_tiling.fits_linear(gpu, *args)):
+        if names := _few(operands, vectors, not stream_tiling.fits_linear(gpu, *args)):
             return names
     return hopper_choice.order_linear(gpu, *args)
 

@@ -112,26 +112,26 @@ def choose_split(gpu: Gpu, m: int, n: int, k: int, bits: int) -> Config:
     integers."""
     first = CONFIGS if bits == 16 else CONFIGS[2:] + CONFIGS[:2]
     m, n, k = fixed(m), fixed(n), fixed(k)
-    found = [(c, held_split(gpu, c, m, n, k, bits)) for c in first]
-    return _least(gpu, n, k, found, ALIKE[bits])
+    candidates = [(c, held_split(gpu, c, m, n, k, bits)) for c in first]
+    return _least(gpu, n, k, candidates, ALIKE[bits])
 
 
 def choose_wgmma_split(gpu: Gpu, m: int, n: int, k: int, bits: int) -> Config:
     """Blocks of four warps are used only if the first config does not fit."""
     m = fixed(m)
-    found = [(c, held_wgmma(gpu, c, m, n, k, bits)) for c in WGMMA_CONFIGS]
-    if found[0][1] is not None:
-        found = [(c, split) for c, split in found if c["along_n"] > 4]
-    return _least(gpu, n, k, found, ALIKE_WGMMA)
+    candidates = [(c, held_wgmma(gpu, c, m, n, k, bits)) for c in WGMMA_CONFIGS]
+    if candidates[0][1] is not None:
+        candidates = [(c, split) for c, split in candidates if c["along_n"] > 4]
+    return _least(gpu, n, k, candidates, ALIKE_WGMMA)
 
 
 def _least(
-    gpu: Gpu, n: int, k: int, found: list[tuple[Config, Split | None]], alike: float
+    gpu: Gpu, n: int, k: int, candidates: list[tuple[Config, Split | None]], alike: float
 ) -> Config:
     """The config with the fewest rows of the weight per multiprocessor, in units of rows of all
     k."""
-    best, least = found[-1][0], 0.0
-    for config, split in found:
+    best, least = candidates[-1][0], 0.0
+    for config, split in candidates:
         if split is None:
             continue
         tiles, clusters = cdiv(n, rows_of(config)), max(split.grid // config["cluster"], 1)

@@ -79,9 +79,9 @@ def _registers(config: Config) -> int:
 
 def split_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split:
     """The division by `config`, or by WIDEST if that does not fit."""
-    found = held_split(gpu, config, m, n, k, bits) or held_split(gpu, WIDEST, m, n, k, bits)
-    assert found is not None, (config, m, n, k, bits)
-    return found
+    split = held_split(gpu, config, m, n, k, bits) or held_split(gpu, WIDEST, m, n, k, bits)
+    assert split is not None, (config, m, n, k, bits)
+    return split
 
 
 def held_split(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split | None:
@@ -95,9 +95,9 @@ def held_split(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> S
 def wgmma_split_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split:
     """The division by `config`, or by WIDEST if that does not fit."""
     given = m, n, k, bits
-    found = held_wgmma(gpu, config, *given) or held_wgmma(gpu, WIDEST, *given)
-    assert found is not None, (config, m, n, k, bits)
-    return found
+    split = held_wgmma(gpu, config, *given) or held_wgmma(gpu, WIDEST, *given)
+    assert split is not None, (config, m, n, k, bits)
+    return split
 
 
 def held_wgmma(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split | None:

@@ -114,9 +114,9 @@ def _linear_args(bias, gate, residual, keep) -> tuple:
 
 
 def _sides(a, b, most: int) -> Sides:
-    found = sides(a, b, most)
-    assert isinstance(found, Sides), found
-    return found
+    operands = sides(a, b, most)
+    assert isinstance(operands, Sides), operands
+    return operands
 
 
 def _kernel(file: str, *template, entry: str = "", folder: Path = FOLDER) -> CudaKernel:

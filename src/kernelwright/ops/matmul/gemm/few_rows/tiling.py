@@ -61,20 +61,26 @@ def line_of(t: TensorSpec) -> int:
 
 
 def fits_thread(gpu, a, b, tf32=False):
-    found = sides(a, b, FEW)
-    return found if isinstance(found, str) else unsupported_dtype(a.dtype) or _sizes(found.weight)
+    operands = sides(a, b, FEW)
+    return (
+        operands
+        if isinstance(operands, str)
+        else unsupported_dtype(a.dtype) or _sizes(operands.weight)
+    )
 
 
 def fits_vectors(gpu, a, b, tf32=False):
     """Requirements of the rungs that load 16 bytes along k."""
-    found = sides(a, b, FEW)
-    return found if isinstance(found, str) else _vectors(found)
+    operands = sides(a, b, FEW)
+    return operands if isinstance(operands, str) else _vectors(operands)
 
 
 def fits_tensor_cores(gpu, a, b, tf32=False):
-    found = sides(a, b, MOST)
+    operands = sides(a, b, MOST)
     return (
-        found if isinstance(found, str) else fits_memory(gpu) or _halves(found) or _vectors(found)
+        operands
+        if isinstance(operands, str)
+        else fits_memory(gpu) or _halves(operands) or _vectors(operands)
     )
 
 
@@ -90,10 +96,10 @@ def fits_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=Fal
 
 
 def fits_linear_tensor_cores(gpu, x, weight, bias, gate, residual, activation, keep, tf32=False):
-    found = Sides(weight, x, ("weight", "x"), (1, weight.shape[0]))
+    operands = Sides(weight, x, ("weight", "x"), (1, weight.shape[0]))
     return (
         fits_memory(gpu)
-        or _halves(found)
+        or _halves(operands)
         or _linear(x, weight, MOST)
         or _plain(bias, gate, residual)
     )

@@ -91,7 +91,7 @@ def _theirs(gpu: Gpu, p: Product) -> float:
 def best(name: str, gpu: Gpu, p: Product, linear: bool = False) -> tuple[float, Config]:
     """The fewest microseconds, and the config that takes them."""
     configs = (LINEAR_CONFIGS if linear else CONFIGS)[name]
-    return min(((us(gpu, name, c, p), c) for c in configs), key=lambda found: found[0])
+    return min(((us(gpu, name, c, p), c) for c in configs), key=lambda pair: pair[0])
 
 
 def product(a, b) -> Product:

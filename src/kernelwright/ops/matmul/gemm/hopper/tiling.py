@@ -173,9 +173,9 @@ def fits(gpu, a, b, tf32=False):
     for name, t, as_rows in (("a", a, a), ("b", b, transposed(b))):
         if t.align < UNIT:
             return f"{name}: its memory starts off a 16-byte boundary"
-        found = matrix(name, as_rows)
-        if isinstance(found, str):
-            return found
+        operand = matrix(name, as_rows)
+        if isinstance(operand, str):
+            return operand
     tiles = math.prod(a.shape[:-2]) * cdiv(a.shape[-2], 64) * cdiv(b.shape[-1], 64)
     return f"{tiles} tiles do not fit an int32" if tiles > MOST else None
 
