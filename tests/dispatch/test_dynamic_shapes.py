@@ -22,7 +22,7 @@ from kernelwright.contract.symbolic_int import (
     fixed,
 )
 from kernelwright.dispatch import binding, dynamic_shapes, ladders, selection
-from kernelwright.ops.matmul.gemm import hopper_choice
+from kernelwright.ops.matmul.gemm.hopper import choice
 from kernelwright.toolchain import availability, c_extensions, gpu_executor, modes
 from support.hosted import hosted
 from support.publics import randn
@@ -322,8 +322,8 @@ def test_gradients_of_a_linear_layer_are_open(stand_in, made):
 
 def test_a_cost_model_is_asked_once_for_all_sizes_of_as_many_tiles(stand_in, monkeypatch):
     asked = []
-    best = hopper_choice.best.__wrapped__
-    monkeypatch.setattr(hopper_choice, "best", lambda *args: asked.append(args) or best(*args))
+    best = choice.best.__wrapped__
+    monkeypatch.setattr(choice, "best", lambda *args: asked.append(args) or best(*args))
     w, base = randn(656, 664, dtype=torch.bfloat16), randn(1024, 656, dtype=torch.bfloat16)
     for rows in range(65, 193, 3):
         kw.matmul(base[:rows], w)

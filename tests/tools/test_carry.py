@@ -47,6 +47,17 @@ def test_other_text_and_the_same_kernels(header):
     assert carry.differs(*versions(), cases=[CASE]) == ""
 
 
+def test_kernels_of_the_same_text_in_other_files_are_not_compiled(header, monkeypatch):
+    monkeypatch.setattr(carry, "_machine_code", None)
+    moved = header.with_name("moved.cuh")
+    moved.write_text(header.read_text())
+    header.write_text('// In another file.\n#pragma once\n#include "kw/moved.cuh"\n')
+    try:
+        assert carry.differs(*versions(), cases=[CASE]) == ""
+    finally:
+        moved.unlink()
+
+
 def test_what_a_process_leaves_in_a_name_is_no_difference(monkeypatch):
     name = "_ZN{}_INTERNAL_00000000_13_cuda_block_cu_{}2kw7kWeightE"
     codes = iter([name.format(49, "a010b7ae_4225"), name.format(50, "3b275d61_14225")])
@@ -64,7 +75,7 @@ def test_other_kernels(header):
     assert text.count("if (inside) words") == 1
     header.write_text(text.replace("if (inside) words", "if (inside && p) words"))
     assert carry.differs(*versions(), cases=[CASE]).startswith(
-        f"other machine code on {CASE}: cuda "
+        f"other machine code on {CASE}: cuda_block.cu: "
     )
 
 
