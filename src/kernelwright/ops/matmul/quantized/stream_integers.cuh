@@ -9,6 +9,7 @@
 #pragma once
 #include "../gemm/few_rows/hopper/warpgroup.cuh"
 #include "../gemm/stream/stream.cuh"
+#include "integers.cuh"
 #include "kw/hopper/wgmma.cuh"
 
 namespace stream {
