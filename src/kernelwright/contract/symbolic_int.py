@@ -15,9 +15,10 @@ import operator
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 from struct import calcsize
 from threading import Lock
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kernelwright.support import generated_code
 
@@ -57,13 +58,11 @@ class Trace:
         """An expression over the open sizes, as a function of them in the order of `values`."""
         return self._function(f"return {expression}")
 
-    def guard(self) -> Callable[..., tuple[int, int] | None]:
-        """A function of sizes: None if they have the same decisions, else the index and the value
-        of the first decision that differs."""
-        decisions = enumerate(self.decisions.items())
-        lines = [
-            f"if (v := {source}) != {value}: return {i}, v" for i, (source, value) in decisions
-        ]
+    def guard(self, first: int = 0) -> Callable[..., tuple[int, int] | None]:
+        """A function of sizes: None if they have the same decisions from the given one on, else the
+        index and the value of the first decision that differs."""
+        decisions = [*enumerate(self.decisions.items())][first:]
+        lines = [f"if (v := {text}) != {value}: return {i}, v" for i, (text, value) in decisions]
         return self._function(*lines, "return None")
 
     def _function(self, *lines: str) -> Callable[..., Any]:
@@ -74,47 +73,55 @@ class Trace:
 T = TypeVar("T")
 
 
-class _Path(NamedTuple):
-    """What was made under a guard, and the paths that leave it, by their first other decision."""
+class _Path:
+    """What was made under a trace, and the paths that leave it, by their first other decision. Its
+    guard covers the decisions that are no earlier path's; it is compiled when first needed."""
 
-    guard: Callable[..., Any]
-    made: Any
-    others: _Paths
+    def __init__(self, made: Any, trace: Trace, first: int):
+        self.made, self.trace, self._first = made, trace, first
+        self.others: dict[tuple[int, int], _Path] = {}
 
-
-_Paths = dict[tuple[int, int] | None, _Path]
+    @cached_property
+    def guard(self) -> Callable[..., tuple[int, int] | None]:
+        return self.trace.guard(self._first)
 
 
 class GuardedCache(Generic[T]):
     """What was made for some sizes is found for all sizes for which its guard holds. The guards are
-    a tree: the code under them decides alike until sizes differ, so that a look-up evaluates one
-    guard for each such point. Beyond `most` entries it starts again. Threads may use it
-    concurrently."""
+    a tree: code decides alike until sizes differ, so that a look-up evaluates each decision once.
+    Beyond `most` entries it starts again. Threads may use it concurrently."""
 
     def __init__(self, most: int):
-        self._most, self._count, self._adding = most, 0, Lock()
-        self._first: _Paths = {}
+        self._most, self._adding = most, Lock()
+        self._clear()
+
+    def _clear(self) -> None:
+        root = _Path(None, Trace({}), 0)
+        root.guard = lambda *_: (-1, 0)
+        self._count, self._root = 0, root
 
     def get(self, values: tuple[int, ...]) -> T | None:
-        paths, other = self._place(values)
-        path = paths.get(other)
-        return path and path.made
+        path, other = self._last(values)
+        return None if other else path.made
 
     def add(self, trace: Trace, made: T) -> None:
-        new = _Path(trace.guard(), made, {})
         with self._adding:
             if self._count == self._most:
-                self._first, self._count = {}, 0
-            paths, other = self._place(tuple(trace.values.values()))
-            paths[other] = new
-            self._count += 1
+                self._clear()
+            path, other = self._last(tuple(trace.values.values()))
+            if other:  # else another thread has added it
+                first = other[0] + 1
+                if [*trace.decisions][:first] != [*path.trace.decisions][:first]:
+                    first = 0  # the code has changed its mind: all decisions are this path's own
+                path.others[other] = _Path(made, trace, first)
+                self._count += 1
 
-    def _place(self, values: tuple[int, ...]) -> tuple[_Paths, tuple[int, int] | None]:
-        """Where the path of these sizes is, or would be added."""
-        paths, other = self._first, None
-        while (path := paths.get(other)) and (then := path.guard(*values)):
-            paths, other = path.others, then
-        return paths, other
+    def _last(self, values: tuple[int, ...]) -> tuple[_Path, tuple[int, int] | None]:
+        """The last path that these sizes follow, and their decision that leaves it."""
+        path = self._root
+        while (other := path.guard(*values)) and other in path.others:
+            path = path.others[other]
+        return path, other
 
 
 _Method = Callable[["SymbolicInt", Any], Any]
@@ -123,15 +130,20 @@ _Method = Callable[["SymbolicInt", Any], Any]
 def _arithmetic(of: Callable[[int, int], int], sign: str) -> tuple[_Method, _Method]:
     """The methods of a binary operator; the second exchanges the operands."""
 
-    def result(trace: Trace, a: Any, b: Any) -> SymbolicInt:
-        return SymbolicInt(trace, of(_value(a), _value(b)), f"({source(a)} {sign} {source(b)})")
+    def left(x: SymbolicInt, y: Any) -> SymbolicInt:
+        return SymbolicInt(x.trace, of(x.value, _value(y)), f"({x.source} {sign} {source(y)})")
 
-    return lambda x, y: result(x.trace, x, y), lambda x, y: result(x.trace, y, x)
+    def right(x: SymbolicInt, y: Any) -> SymbolicInt:
+        return SymbolicInt(x.trace, of(_value(y), x.value), f"({source(y)} {sign} {x.source})")
+
+    return left, right
 
 
 def _comparison(of: Callable[[int, int], bool], sign: str) -> _Method:
-    result, _ = _arithmetic(of, sign)
-    return lambda x, y: result(x, y).fixed()
+    def decided(x: SymbolicInt, y: Any) -> bool:
+        return bool(x.trace.decide(of(x.value, _value(y)), f"({x.source} {sign} {source(y)})"))
+
+    return decided
 
 
 class SymbolicInt:
@@ -150,12 +162,12 @@ class SymbolicInt:
     __mod__, __rmod__ = _arithmetic(operator.mod, "%")
     __lt__, __le__ = _comparison(operator.lt, "<"), _comparison(operator.le, "<=")
     __gt__, __ge__ = _comparison(operator.gt, ">"), _comparison(operator.ge, ">=")
-    _equals = _comparison(operator.eq, "==")
 
     def __eq__(self, other: object) -> bool:
-        if other is None or source(other) == self.source:
+        if other is None or (same := source(other)) == self.source:
             return other is not None
-        return self._equals(other)
+        decided = self.trace.decide(self.value == _value(other), f"({self.source} == {same})")
+        return bool(decided)
 
     def __neg__(self) -> SymbolicInt:
         return 0 - self
@@ -190,9 +202,11 @@ class SymbolicInt:
 
 def source(value: Any) -> str:
     """The expression of an integer, open or plain, or of a tuple of integers."""
+    if isinstance(value, SymbolicInt):
+        return value.source
     if isinstance(value, tuple):
         return f"({''.join(f'{source(v)}, ' for v in value)})"
-    return value.source if isinstance(value, SymbolicInt) else repr(operator.index(value))
+    return repr(operator.index(value))
 
 
 def fixed(value: Any) -> int:

@@ -46,6 +46,7 @@ MOST_PATTERNS = 1024  # per operator
 Bind = Callable[..., RungFunction | None]
 #: A selection, None if it needs a size itself, and the plans of its rung and config.
 _Chosen = tuple[Choice | None, GuardedCache[Bind]]
+_Parts = tuple[Any, ...]  # of a pattern, one for each argument
 
 
 class _Pattern(GuardedCache[_Chosen]):
@@ -72,9 +73,10 @@ class OpenCalls:
         Raises:
             Unsupported, CompiledDuringCapture: see `launcher.launcher`.
         """
-        bound = self.bound(tuple(args.values()), rung)
-        if bound is None and not self._lists and toolchain.opens(args):
-            bound = self._planned(args, rung)
+        if self._lists or not toolchain.opens(args):
+            return launcher(self._ladder, args, rung)
+        pattern, values = self._pattern(tuple(args.values()))
+        bound = self._planned(args, rung, pattern, values) if values else None
         return bound or launcher(self._ladder, args, rung)
 
     def bound(self, given: tuple[Any, ...], rung: str | None) -> RungFunction | None:
@@ -91,11 +93,10 @@ class OpenCalls:
         bind = chosen and chosen[1].get(values)
         return bind and bind(*values)
 
-    def _planned(self, args: dict[str, Any], rung: str | None) -> RungFunction | None:
+    def _planned(
+        self, args: dict[str, Any], rung: str | None, pattern: _Parts, values: tuple[int, ...]
+    ) -> RungFunction | None:
         """Select and plan with open sizes what is not known yet, and bind it."""
-        pattern, values = self._pattern(tuple(args.values()))
-        if not values:
-            return None
         known, device = self._known.setdefault((rung, pattern), _Pattern()), device_of(args)
         if len(self._known) > MOST_PATTERNS:
             self._known.pop(next(iter(self._known)), None)
@@ -135,7 +136,7 @@ class OpenCalls:
                 return toolchain.open_executor(plan, self._operator, specs, copies, device, trace)
         return _by_shape
 
-    def _pattern(self, given: tuple[Any, ...]) -> tuple[tuple[Hashable, ...], tuple[int, ...]]:
+    def _pattern(self, given: tuple[Any, ...]) -> tuple[_Parts, tuple[int, ...]]:
         return _pattern(given, self._floats, self._operator.layout == "any")
 
 
@@ -145,7 +146,7 @@ def _by_shape(*_: int) -> None:
 
 def _pattern(
     given: tuple[Any, ...], floats: list[bool], by_strides: bool
-) -> tuple[tuple[Hashable, ...], tuple[int, ...]]:
+) -> tuple[_Parts, tuple[int, ...]]:
     """(a call without its open sizes and floats, those sizes).
 
     Open are all dimensions but columns, and tensors of one element per row, such as saved
@@ -160,7 +161,7 @@ def _pattern(
         for i, n in enumerate(t.shape):
             if n > 1 and i != closed and n not in codes:
                 codes[n] = -1 - len(codes)
-    parts: list[Hashable] = []
+    parts: list[Any] = []
     for v, is_float in zip(given, floats, strict=True):
         if isinstance(v, torch.Tensor):
             closed = _columns(v, by_strides) if v.ndim == most > 1 else -1
@@ -186,7 +187,7 @@ def _extents(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     return tuple(extents.get(s, s) if s > 1 else s for s in strides)
 
 
-def _opened(args: dict[str, Any], pattern: tuple[Any, ...], trace: Trace) -> Specs:
+def _opened(args: dict[str, Any], pattern: _Parts, trace: Trace) -> Specs:
     """The arguments' specs, with the trace's open sizes in place of the pattern's."""
     sizes = [trace.size(name) for name in trace.values]
 
