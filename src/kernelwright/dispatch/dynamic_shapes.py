@@ -76,7 +76,9 @@ class OpenCalls:
         if self._lists or not toolchain.opens(args):
             return launcher(self._ladder, args, rung)
         pattern, values = self._pattern(tuple(args.values()))
-        bound = self._planned(args, rung, pattern, values) if values else None
+        bound = self._served(rung, pattern, values)
+        if bound is None and values:
+            bound = self._planned(args, rung, pattern, values)
         return bound or launcher(self._ladder, args, rung)
 
     def bound(self, given: tuple[Any, ...], rung: str | None) -> RungFunction | None:
@@ -85,9 +87,11 @@ class OpenCalls:
         Args:
             given: the operator's arguments in the schema's order.
         """
-        if not self._known:
-            return None
-        pattern, values = self._pattern(given)
+        return self._served(rung, *self._pattern(given)) if self._known else None
+
+    def _served(
+        self, rung: str | None, pattern: _Parts, values: tuple[int, ...]
+    ) -> RungFunction | None:
         known = self._known.get((rung, pattern))
         chosen = known and known.get(values)
         bind = chosen and chosen[1].get(values)
@@ -154,10 +158,10 @@ def _pattern(
     but not in the columns of the largest tensors. So is, as a stride, the extent of dimension i.
     """
     tensors = [t for t in given if isinstance(t, torch.Tensor)]
-    most, rows = max(t.ndim for t in tensors), math.prod(tensors[0].shape[:-1])
+    most, rows = max([t.ndim for t in tensors]), math.prod(tensors[0].shape[:-1])
     codes: dict[int, int] = {}
     for t in tensors:
-        closed = -1 if most == 1 or t.shape == (rows,) else _columns(t, by_strides)
+        closed = -1 if most == 1 or (t.ndim == 1 and len(t) == rows) else _columns(t, by_strides)
         for i, n in enumerate(t.shape):
             if n > 1 and i != closed and n not in codes:
                 codes[n] = -1 - len(codes)
@@ -165,9 +169,9 @@ def _pattern(
     for v, is_float in zip(given, floats, strict=True):
         if isinstance(v, torch.Tensor):
             closed = _columns(v, by_strides) if v.ndim == most > 1 else -1
-            shape = tuple(codes.get(n, n) if i != closed else n for i, n in enumerate(v.shape))
+            shape = [codes.get(n, n) if i != closed else n for i, n in enumerate(v.shape)]
             strides = () if v.is_contiguous() else _extents(v.shape, v.stride())
-            parts.append((v.dtype, v.get_device(), v.data_ptr() & 15, shape, strides))
+            parts.append((v.dtype, v.get_device(), v.data_ptr() & 15, tuple(shape), strides))
         else:
             parts.append(None if is_float else tuple(v) if isinstance(v, list) else v)
     return tuple(parts), tuple(codes)
