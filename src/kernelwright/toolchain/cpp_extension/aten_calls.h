@@ -81,7 +81,7 @@ inline AtenFunction aten_function(std::string_view name) {
 
 class AtenCall : public Runner {
  public:
-  // The caller keeps `rung`, the function in Python, alive. Results get these strides; none: any.
+  // `rung` is the function in Python. Results get these strides, or any if there are none.
   AtenCall(AtenFunction function, Object rung, std::vector<std::vector<int64_t>> strides)
       : function_(function), rung_(std::move(rung)), strides_(std::move(strides)) {}
 
