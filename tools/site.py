@@ -2,10 +2,11 @@
 
     python -m tools.site
 
-The pages are README.md, docs/, the operators' README.md files, and two generated ones: the API,
-from the docstrings of the public functions, and the commands, from their help. The first page is
-README.md. The search finds an operator by all names in tools/aliases.py. Sphinx fails the build
-where a link leads nowhere. Nothing on the site is loaded from elsewhere.
+The pages are README.md, docs/, the README.md files of the operators and of the emulator's
+libraries, and two generated ones: the API, from the docstrings of the public functions, and the
+commands, from their help. The first page is README.md. The search finds an operator by all names
+in tools/aliases.py. Sphinx fails the build where a link leads nowhere. Nothing on the site is loaded
+from elsewhere.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from kernelwright.workbench.lessons import lesson
 from tools import aliases, translations
 
 ROOT = Path(__file__).resolve().parents[1]
-OPS = Path("src/kernelwright/ops")
+OPS, LIBRARIES = Path("src/kernelwright/ops"), "src/kernelwright/emulator/libraries"
 SOURCE, OUT = ROOT / ".cache" / "site", ROOT / "site"
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 #: The sections of the site: title, and pages of docs/, some under another title in the menu.
@@ -58,7 +59,10 @@ SECTIONS = (
             "glossary",
         ),
     ),
-    ("Reference", ("api", "commands", "cli", "report")),
+    (
+        "Reference",
+        ("api", "commands", "cli", "report", "NVIDIA's libraries <../" + LIBRARIES + "/README>"),
+    ),
     ("中文", ("zh/README",)),
 )
 
@@ -69,8 +73,10 @@ def main() -> int:
     shutil.rmtree(SOURCE, ignore_errors=True)
     shutil.copytree(ROOT / "docs", SOURCE / "docs")
     shutil.copytree(ROOT / OPS, SOURCE / OPS, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("README.md", "README.zh-CN.md", "CONTRIBUTING.md", "CHANGELOG.md"):
-        shutil.copy(ROOT / name, SOURCE)
+    (SOURCE / LIBRARIES).mkdir(parents=True)
+    pages = ("README.md", "README.zh-CN.md", "CONTRIBUTING.md", "CHANGELOG.md")
+    for name in (*pages, f"{LIBRARIES}/README.md"):
+        shutil.copy(ROOT / name, SOURCE / name)
     (SOURCE / "docs" / "api.md").write_text(api(), encoding="utf-8")
     (SOURCE / "docs" / "cli.md").write_text(commands(), encoding="utf-8")
     index = SOURCE / "README.md"
