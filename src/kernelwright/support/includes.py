@@ -43,9 +43,9 @@ def files(source: Path, shared: Path = INCLUDE) -> tuple[Path, ...]:
     Raises:
         CompileError: an `#include` names its file by a macro.
     """
-    found: dict[Path, None] = {}
-    _follow(source.resolve(), folders(source, shared), found)
-    return tuple(found)
+    included: dict[Path, None] = {}
+    _follow(source.resolve(), folders(source, shared), included)
+    return tuple(included)
 
 
 def texts(source: Path) -> list[str]:
@@ -66,10 +66,10 @@ def _code(text: str) -> str:
     return " ".join(f"\n{line}\n" if line.startswith("#") else line for line in lines if line)
 
 
-def _follow(path: Path, folders: tuple[Path, ...], found: dict[Path, None]) -> None:
-    if path in found:
+def _follow(path: Path, folders: tuple[Path, ...], included: dict[Path, None]) -> None:
+    if path in included:
         return
-    found[path] = None
+    included[path] = None
     for what in _included(path.read_text()):
         quoted, name = what[:1] == '"', what[1:-1]
         if what[:1] + what[-1:] not in ('""', "<>"):
@@ -77,7 +77,7 @@ def _follow(path: Path, folders: tuple[Path, ...], found: dict[Path, None]) -> N
         places = (path.parent, *folders) if quoted else folders
         header = next((p / name for p in places if (p / name).is_file()), None)
         if header is not None:
-            _follow(header.resolve(), folders, found)
+            _follow(header.resolve(), folders, included)
 
 
 @cache  # sources share headers
