@@ -52,12 +52,12 @@ def fits_wgmma(gpu, a, b, offsets):
     if b.shape[2] % 8:
         return f"rows of {b.shape[2]} results are not multiples of 16 bytes"
     for name, t in (("a", a), ("b", transposed(b))):
-        found = matrix(name, t) if t.align >= 16 else f"{name}: is not aligned to 16 bytes"
-        if isinstance(found, str):
-            return found
-        if name == "a" and not found.k_major:
+        layout = matrix(name, t) if t.align >= 16 else f"{name}: is not aligned to 16 bytes"
+        if isinstance(layout, str):
+            return layout
+        if name == "a" and not layout.k_major:
             return "a: is not contiguous along k"
-        if name == "b" and b.shape[0] > 1 and not found.batched:
+        if name == "b" and b.shape[0] > 1 and not layout.batched:
             return "b: has stride 0 between groups"
     return None
 

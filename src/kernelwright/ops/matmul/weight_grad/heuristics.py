@@ -35,12 +35,12 @@ def fits(gpu, total, gy, x):
     if not total.is_contiguous() or total.align < 8 or total.shape[1] % 2:
         return "total: must be contiguous, aligned to 8 bytes and of even width"
     for name, t in (("gy", gy), ("x", x)):
-        found = (
+        layout = (
             matrix(name, transposed(t)) if t.align >= 16 else f"{name}: is not aligned to 16 bytes"
         )
-        if isinstance(found, str):
-            return found
-        if found.k_major:
+        if isinstance(layout, str):
+            return layout
+        if layout.k_major:
             return f"{name}: its rows are not contiguous"
     tiles = cdiv(total.shape[0], 64) * cdiv(total.shape[1], 128)
     return f"{tiles} tiles do not fit an int32" if tiles > 2**31 - 512 else None
