@@ -12,12 +12,12 @@ from kernelwright.workbench.records.records import Record
 HERE, SHIPPED = "measured here", "shipped"
 
 
-def runs_here(found: Iterable[Record]) -> frozenset[str]:
+def runs_here(measured: Iterable[Record]) -> frozenset[str]:
     """The runs among the records that are not in the package: those added by `--record` or `ledger
     --merge`."""
     files = (DATA / "records").glob("*/runs.jsonl")
     shipped = {line["run"] for path in files for _, line in data.lines(path)}
-    return frozenset(r.run for r in found) - shipped
+    return frozenset(r.run for r in measured) - shipped
 
 
 def of(row: Row, here: frozenset[str]) -> str:
