@@ -6,8 +6,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tomllib
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -64,16 +66,37 @@ print(*proven_on(softmax, softmax.rung("triton_row")))
 """
 
 
-def build(folder):
-    """The wheel of this checkout, built from a copy, because a build writes to the sources."""
-    source = folder / "source"
+def sources(folder):
+    """A copy of this checkout, because a build writes to it."""
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    shutil.copytree(ROOT / "src", source / "src", ignore=ignored)
-    for name in ("pyproject.toml", "README.md"):
-        shutil.copy(ROOT / name, source)
+    for name in ("src", "records"):
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    for name in ("pyproject.toml", "setup.py", "README.md"):
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+def build(source, folder):
+    """The wheel of a folder."""
     pip("wheel", "--no-deps", "--no-index", "--no-build-isolation", "-w", folder, source)
     (wheel,) = folder.glob("*.whl")
     return wheel
+
+
+def unpacked_sdist(source, folder):
+    """The folder of an unpacked source distribution of a folder."""
+    program = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    subprocess.run(
+        [sys.executable, "-c", program, folder], cwd=source, check=True, capture_output=True
+    )
+    (packed,) = folder.glob("*.tar.gz")
+    with tarfile.open(packed) as tar:
+        tar.extractall(folder, filter="data")
+    return packed.with_name(packed.name.removesuffix(".tar.gz"))
+
+
+def names(wheel):
+    return set(zipfile.ZipFile(wheel).namelist())
 
 
 def install(wheel, folder):
@@ -103,7 +126,7 @@ def files(folder):
 @pytest.fixture
 def user(tmp_path):
     """Runs `kernelwright`, or its Python, like a user with an empty home directory."""
-    python = install(build(tmp_path), tmp_path / "venv")
+    python = install(build(sources(tmp_path / "source"), tmp_path), tmp_path / "venv")
     home = tmp_path / "home"
     home.mkdir()
     ours = ("PYTHON", "KW_", "XDG_", "TRITON_INTERPRET", "NUMBA_ENABLE_CUDASIM")
@@ -140,6 +163,17 @@ def test_package_data_covers_every_file_of_the_source_tree():
     }
     sources = [ROOT / file for file in tracked if not file.endswith(TOOLS)]
     assert not [str(file) for file in sources if file.is_file() and file not in covered]
+
+
+@pytest.mark.long
+def test_a_wheel_and_a_wheel_of_an_sdist_have_the_records(tmp_path):
+    source = sources(tmp_path / "source")
+    (sdist := tmp_path / "sdist").mkdir()
+    wheel = names(build(unpacked_sdist(source, sdist), sdist))
+    assert wheel == names(build(source, tmp_path))
+    records = {str(p.relative_to(ROOT)) for p in (ROOT / "records").rglob("*.json*")}
+    shipped = {n.removeprefix("kernelwright/data/") for n in wheel if "/data/records/" in n}
+    assert shipped == records and "records/nvidia-h200/softmax.jsonl" in records
 
 
 #: A short call of each command, by which it needs its own files; the help alone where it needs a

@@ -15,7 +15,6 @@ HASHED = {
     "ops.embedding.lookup.cuda",
     "ops.embedding.lookup.cuda_runs",
     "ops.loss.cross_entropy.cuda",
-    "ops.matmul.gemm.cuda_hopper",
     "ops.norm.layer_norm.cuda",
     "ops.norm.layer_norm.heuristics",
     "ops.random._keep",

@@ -5,10 +5,11 @@
 
 Source hashes cover definitions and headers as a whole, for example with a function that the rung's
 kernels do not call. This tool plans and compiles both commits' versions of a rung for an H200, on
-every case with every config. If the launches and the machine code are identical, the records and
-counters of the old version, which only a GPU can make again, are kept under the new hash; their
-field `carried` has the old one. A rung without kernels of its own, such as PyTorch's, is identical
-if the definitions that it uses are, whichever files they are in.
+every case with every config; what is the same text is not compiled. If the launches and the machine
+code are identical, the records and counters of the old version, which only a GPU can make again,
+are kept under the new hash; their field `carried` has the old one. A rung without kernels of its
+own, such as PyTorch's, is identical if the definitions that it uses are, whichever files they are
+in.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImpor
 from kernelwright.contract import H200, CudaKernel, Ladder, NumbaKernel, Rung, TritonKernel
 from kernelwright.dispatch import ladders, proof, source_hash
 from kernelwright.dispatch.selection import shipped_tables
+from kernelwright.support import includes
 from kernelwright.toolchain import binary
 from kernelwright.workbench.compare import git_version
 from kernelwright.workbench.records import records
@@ -134,7 +136,9 @@ def _uncounted_here(mine: Version, old: Iterable[Any]) -> list[Counted]:
 def _records(of: Version) -> list[Record]:
     """What a commit ships of a rung: `ledger --check` sees that all is of its sources there."""
     shipped = of.module("workbench.records.records").load(None, of.ladder.name)
-    return [Record(**asdict(r)) for r in shipped if r.rung == of.rung.name]
+    # without empty fields: an older commit has some that are gone
+    mine = (asdict(r) for r in shipped if r.rung == of.rung.name)
+    return [Record(**{name: value for name, value in r.items() if value}) for r in mine]
 
 
 def _tables(mine: Version, theirs: Version) -> list[Path]:
@@ -176,7 +180,7 @@ def differs(mine: Version, theirs: Version, cases: Iterable[str] | None = None) 
                 return f"other launches on {case}"
             for (key, a), (_, b) in zip(steps, their_steps, strict=True):
                 if key not in known:
-                    known[key] = _machine_code(mine, a) == _machine_code(theirs, b)
+                    known[key] = _same_kernel((mine, a), (theirs, b))
                 if not known[key]:
                     return f"other machine code on {case}: {key[:100]}"
     return "" if known else "no case launches it"
@@ -191,7 +195,7 @@ def _definitions(of: Version) -> list[tuple[str, str]]:
 
 
 def _planned(of: Version, case_id: str, config: Any) -> tuple[str, list[tuple[str, Any]]]:
-    """What a case launches, as text without paths; and of each launch what it compiles, as text,
+    """What a case launches, as text without files; and of each launch what it compiles, as text,
     and what `_machine_code` takes."""
     operator = of.ladder.operator
     inspection = of.module("workbench.inspection")
@@ -213,7 +217,7 @@ def _planned(of: Version, case_id: str, config: Any) -> tuple[str, list[tuple[st
         types = [a if hasattr(a, "value") else tensors[a] for a in step.args]
         if name.startswith("numba"):
             types = [getattr(t, "dtype", None) for t in types]
-        key = name if name.startswith("cuda") else f"{name} {types}"
+        key = f"{step.kernel.source.name}: {name}" if name.startswith("cuda") else f"{name} {types}"
         launches.append((key, (step, tensors)))
     return "\n".join(told), launches
 
@@ -225,7 +229,7 @@ def _tensors(specs: dict[str, Any]) -> Iterator[Any]:
 
 def _name(kernel: Any) -> str:
     if type(kernel).__name__ == CudaKernel.__name__:
-        return f"cuda {kernel.source.name} {kernel.name} {kernel.cluster}"
+        return f"cuda {kernel.name} {kernel.cluster}"
     if type(kernel).__name__ == NumbaKernel.__name__:
         return f"numba {kernel.fn.__name__}"
     assert type(kernel).__name__ == TritonKernel.__name__, kernel
@@ -237,6 +241,23 @@ def _name(kernel: Any) -> str:
 
 #: What a process leaves in the names of variables.
 SERIAL = re.compile(r"_ZN\d+(_INTERNAL_\w+?_cu_)[0-9a-f]{8}_\d+")
+
+
+def _same_kernel(mine: tuple[Version, Any], theirs: tuple[Version, Any]) -> bool:
+    """Whether two launches have the same machine code. Nothing is compiled if both compilers read
+    the same text, in whichever files."""
+    texts = [_read_by_compiler(*side) for side in (mine, theirs)]
+    if texts[0] and texts[0] == texts[1]:
+        return True
+    return _machine_code(*mine) == _machine_code(*theirs)
+
+
+def _read_by_compiler(of: Version, launch: tuple[Any, Any]) -> list[str]:
+    """The compiler's options and the text of a CUDA C++ kernel; nothing for other kernels."""
+    source = getattr(launch[0].kernel, "source", None)
+    shared = proof._folder(of.package) / "include"
+    options = proof._shared(of.package, "cuda")
+    return [*options, includes.inlined(source, shared)] if source else []
 
 
 def _machine_code(of: Version, launch: tuple[Any, Any]) -> tuple[str, Any]:

@@ -231,8 +231,7 @@ def _triton(
     says = f"Loads and stores of the first programs of {name} on {mine.case}"
     moved = f"{_number(mine.counters[PROGRAMS])} program{'s' * (mine.counters[PROGRAMS] > 1)}"
     moved += f" access {_number(mine.counters[ACCESSED])} times the minimum traffic"
-    module = rung.entry.partition(":")[0]
-    text = (lad.folder / f"{module}.py").read_text(encoding="utf-8")
+    text = lad.module_of(rung).read_text(encoding="utf-8")
     return [
         f"### `{rung.name}`: {rung.idea}",
         "",

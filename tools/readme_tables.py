@@ -63,7 +63,6 @@ from tools import (
     dissect_tables,
     machine_pictures,
     movement,
-    summaries,
     training_picture,
     triton_versions,
 )
@@ -105,7 +104,6 @@ def texts() -> dict[Path, str]:
         out[ROOT / "docs" / f"{name}.svg"] = drawn()
     hashes = {f"{x.name}.{r.name}": computed_hash(x, r) for x in ladders() for r in x.rungs}
     out[PACKAGE / "__init__.pyi"] = stub()
-    out.update(summaries.texts())
     out[HASHES] = json.dumps(hashes, indent=1, sort_keys=True) + "\n"
     return out
 
@@ -417,11 +415,6 @@ def _markdown(rows: list[list[str]], align: str) -> str:
 def main() -> None:
     check = sys.argv[1:] == ["--check"]
     stale, found = 0, texts()
-    for path in sorted(p for p in summaries.FOLDER.rglob("*") if p.is_file() and p not in found):
-        stale += 1
-        print(f"{path.relative_to(ROOT)}: {'of no record' if check else 'removed'}")
-        if not check:
-            path.unlink()
     for path, text in found.items():
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue

@@ -7,12 +7,13 @@ from typing import Any
 
 from kernelwright.contract import H200, Config, CudaKernel, Rung, TensorSpec
 from kernelwright.dispatch import launcher, specs_of
-from kernelwright.ops.matmul.gemm import cuda_hopper, hopper_cost, hopper_ladder
+from kernelwright.ops.matmul.gemm.hopper import cost, cuda
+from kernelwright.ops.matmul.gemm.hopper import ladder as hopper
 from kernelwright.ops.matmul.gemm.ladder import LADDER
 
 Choice = tuple[Rung, Config]
 
-SERVING = tuple((r, c) for r in hopper_ladder.RUNGS if r.dispatchable for c in r.configs)
+SERVING = tuple((r, c) for r in hopper.RUNGS if r.dispatchable for c in r.configs)
 
 
 def named(choice: Choice) -> str:
@@ -22,15 +23,15 @@ def named(choice: Choice) -> str:
     return f"{rung.name.removeprefix('cuda_wgmma_')} {tile} {numbers}"
 
 
-def product(a: TensorSpec, b: TensorSpec) -> hopper_cost.Product:
-    return hopper_cost.Product(*cuda_hopper.operands(a, b))
+def product(a: TensorSpec, b: TensorSpec) -> cost.Product:
+    return cost.Product(*cuda.operands(a, b))
 
 
 def ranked(specs: dict[str, Any]) -> list[Choice]:
     """The configs that take a product, the fastest by the model first."""
     p = product(specs["a"], specs["b"])
     fit = [c for c in SERVING if c[0].supports(H200, **specs) is None]
-    return sorted(fit, key=lambda c: hopper_cost.us(H200, c[0].name, c[1], p))
+    return sorted(fit, key=lambda c: cost.us(H200, c[0].name, c[1], p))
 
 
 def call(choice: Choice, args: dict[str, Any]) -> Callable[[], Any]:
@@ -52,6 +53,6 @@ def kernels(choices: Iterable[Choice], args: dict[str, Any]) -> list[CudaKernel]
     specs, found = specs_of(args), []
     for rung, config in choices:
         if rung.supports(H200, **specs) is None:
-            entry = getattr(cuda_hopper, rung.entry.split(":")[1])
+            entry = getattr(cuda, rung.entry.split(":")[1])
             found += [step.kernel for step in entry(H200, config, **specs).launches]
     return found

@@ -1,4 +1,4 @@
-"""Fits the constants of the ladder's cost model (ops/matmul/gemm/hopper_cost.py) by random search.
+"""Fits the constants of the ladder's cost model (ops/matmul/gemm/hopper/cost.py) by random search.
 
     python -m benchmarks.matmul_model.fit --steps 1500
 
@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from kernelwright.contract import H200
-from kernelwright.ops.matmul.gemm import hopper_choice, hopper_cost
-from kernelwright.ops.matmul.gemm.hopper_cost import CUBLAS, CUBLAS_TILES, OURS, Constants, Product
+from kernelwright.ops.matmul.gemm.hopper import choice, cost
+from kernelwright.ops.matmul.gemm.hopper.cost import CUBLAS, CUBLAS_TILES, OURS, Constants, Product
 
 from . import calls, figures, sweep
 
@@ -53,7 +53,7 @@ def records(path: Path = RECORDS) -> list[Timed]:
 
 def estimate(name: str, p: Product, of: Constants) -> float:
     rung, config = NAMED[name]
-    return hopper_cost.us(H200, rung.name, config, p, of)
+    return cost.us(H200, rung.name, config, p, of)
 
 
 def loss(of: Constants, timed: list[Timed]) -> float:
@@ -77,7 +77,7 @@ def loss_of_cublas(of: Constants, timed: list[Timed]) -> float:
 
 def _cublas(p: Product, of: Constants) -> float:
     kinds = CUBLAS_TILES.items()
-    return min(hopper_cost.us(H200, kind, c, p, of) for kind, cs in kinds for c in cs)
+    return min(cost.us(H200, kind, c, p, of) for kind, cs in kinds for c in cs)
 
 
 def search(
@@ -100,7 +100,7 @@ def report(timed: list[Timed], ours: Constants, cublas: Constants) -> None:
     for t in timed:
         estimates = {n: estimate(n, t.product, ours) for n in t.ours}
         first = min(estimates, key=estimates.__getitem__)
-        theirs = _cublas(t.product, cublas) < estimates[first] * hopper_choice.CAUTION
+        theirs = _cublas(t.product, cublas) < estimates[first] * choice.CAUTION
         best = min(t.ours.values())
         chosen.append(best / t.ours[first])
         beside.append(t.cublas / t.ours[first])

@@ -113,7 +113,7 @@ def test_a_map_of_an_open_size_is_encoded_for_each_size(gpu, fake, source):
             said = list((ctypes.c_uint64 * 32).in_dll(fake, "map_words")[5:13])
             assert said == [4, 0, 4, 1, 3, 16, 2, 1]
     assert value(fake, "maps_encoded") == before + 2
-    assert not trace.holds()(1)  # whose box would be smaller
+    assert trace.guard()(1)  # whose box would be smaller
 
 
 def test_encodings_that_are_kept_are_bounded(gpu, fake, source, monkeypatch):

@@ -22,9 +22,10 @@ pytestmark = [
 ROOT = Path(kernelwright.__file__).parent
 SHAPE = (256, 256, 448)  # m, n, k: 7 slices in rings of 5 and 4 stages
 PINGPONG, TMA = "cuda_wgmma_pingpong", "cuda_wgmma_tma"
-MULTICAST, PERSISTENT = "cuda_wgmma_multicast", "cuda_wgmma_persistent.cu"
-PIPELINE, WGMMA = "hopper/pipeline.cuh", "hopper/wgmma.cuh"
-STORE, ASYNC, BARRIER = "hopper/tile_store.cuh", "hopper/async.cuh", "hopper/barrier.cuh"
+OF_PINGPONG, OF_TMA = f"hopper/{PINGPONG}.cu", f"teaching/{TMA}.cu"
+MULTICAST, PERSISTENT = "cuda_wgmma_multicast", "hopper/cuda_wgmma_persistent.cu"
+PIPELINE, WGMMA = "hopper/pipeline.cuh", "kw/hopper/wgmma.cuh"
+STORE, ASYNC, BARRIER = "hopper/tile_store.cuh", "kw/hopper/async.cuh", "kw/hopper/barrier.cuh"
 TILES = "hopper/tiles.cuh"
 FREE, FULL = "barriers.empty[at.stage].wait(at.parity ^ 1);", "full->expect(of.bytes);"
 ADDS, STEP = "slice > 0 || k > 0", "(K_MAJOR ? 32 : 16 * kRow)"
@@ -46,16 +47,16 @@ FAULTS = [
     (PINGPONG, WGMMA, STEP, "(K_MAJOR ? 64 : 16 * kRow)"),
     (PINGPONG, WGMMA, STEP, "(K_MAJOR ? 32 : 8 * kRow)"),
     (PINGPONG, WGMMA, "stride = 8 * kRow / 16", "stride = 4 * kRow / 16"),
-    (PINGPONG, "hopper/barrier.cuh", "parity ^= 1;", "parity ^= 0;"),
-    (PINGPONG, f"{PINGPONG}.cu", "pipeline.at.advance(turn * slices);", ""),
-    (PINGPONG, f"{PINGPONG}.cu", "pipeline.at.advance(slices);", ""),
-    (PINGPONG, f"{PINGPONG}.cu", "if (turn == 1) pass_turn();", ""),
-    (TMA, f"{TMA}.cu", "full[at.stage].wait(at.parity);", ""),
-    (TMA, f"{TMA}.cu", "kw::wgmma_wait<0>();", ""),
-    (TMA, f"{TMA}.cu", "kw::wgmma_wait<1>();", ""),
-    (TMA, f"{TMA}.cu", "full[stage].expect(bytes);", "full[stage].expect(bytes / 2);"),
-    (TMA, f"{TMA}.cu", "load(slice - 1 + STAGES)", "load(slice + STAGES)"),
-    (TMA, f"{TMA}.cu", "kw::wgmma_commit();", ""),
+    (PINGPONG, BARRIER, "parity ^= 1;", "parity ^= 0;"),
+    (PINGPONG, OF_PINGPONG, "pipeline.at.advance(turn * slices);", ""),
+    (PINGPONG, OF_PINGPONG, "pipeline.at.advance(slices);", ""),
+    (PINGPONG, OF_PINGPONG, "if (turn == 1) pass_turn();", ""),
+    (TMA, OF_TMA, "full[at.stage].wait(at.parity);", ""),
+    (TMA, OF_TMA, "kw::wgmma_wait<0>();", ""),
+    (TMA, OF_TMA, "kw::wgmma_wait<1>();", ""),
+    (TMA, OF_TMA, "full[stage].expect(bytes);", "full[stage].expect(bytes / 2);"),
+    (TMA, OF_TMA, "load(slice - 1 + STAGES)", "load(slice + STAGES)"),
+    (TMA, OF_TMA, "kw::wgmma_commit();", ""),
     (PINGPONG, STORE, "      fence_proxy_async();\n", ""),
     (
         PINGPONG,
@@ -162,52 +163,52 @@ FAULTS = [
     ),
     (PINGPONG, BARRIER, "parity ^= (stage + n) / STAGES & 1;", ""),
     (PINGPONG, BARRIER, "stage = (stage + n) % STAGES;", "stage = (stage + n + 1) % STAGES;"),
-    (PINGPONG, f"{PINGPONG}.cu", "wait_for_turn();  // two", ";  // two"),
-    (PINGPONG, f"{PINGPONG}.cu", "if (tile + step < tiles) pass_turn();", ""),
-    (PINGPONG, f"{PINGPONG}.cu", "+ 1023) & ~1023u", ") & ~15u"),
-    (PINGPONG, f"{PINGPONG}.cu", "+ 1023) & ~1023u", "+ 511) & ~511u"),
-    (PINGPONG, f"{PINGPONG}.cu", "  cluster.sync();\n\n", ""),
-    (PINGPONG, f"{PINGPONG}.cu", "tile = first + turn * step; tile", "tile = first; tile"),
-    (PINGPONG, f"{PINGPONG}.cu", "Store::kBytes, store_shared", "Store::kBytes / 2, store_shared"),
-    (PINGPONG, f"{PINGPONG}.cu", "max(turn, 0)], group,", "max(turn, 0)], 1,"),
-    (PINGPONG, f"{PINGPONG}.cu", "kw::elect_one())", "true)"),
-    (TMA, f"{TMA}.cu", "    kw::fence_barrier_init();\n", ""),
-    (TMA, f"{TMA}.cu", "    kw::wgmma_fence();\n", ""),
+    (PINGPONG, OF_PINGPONG, "wait_for_turn();  // two", ";  // two"),
+    (PINGPONG, OF_PINGPONG, "if (tile + step < tiles) pass_turn();", ""),
+    (PINGPONG, OF_PINGPONG, "+ 1023) & ~1023u", ") & ~15u"),
+    (PINGPONG, OF_PINGPONG, "+ 1023) & ~1023u", "+ 511) & ~511u"),
+    (PINGPONG, OF_PINGPONG, "  cluster.sync();\n\n", ""),
+    (PINGPONG, OF_PINGPONG, "tile = first + turn * step; tile", "tile = first; tile"),
+    (PINGPONG, OF_PINGPONG, "Store::kBytes, store_shared", "Store::kBytes / 2, store_shared"),
+    (PINGPONG, OF_PINGPONG, "max(turn, 0)], group,", "max(turn, 0)], 1,"),
+    (PINGPONG, OF_PINGPONG, "kw::elect_one())", "true)"),
+    (TMA, OF_TMA, "    kw::fence_barrier_init();\n", ""),
+    (TMA, OF_TMA, "    kw::wgmma_fence();\n", ""),
     (
         TMA,
-        f"{TMA}.cu",
+        OF_TMA,
         "    __syncthreads();\n    if (threadIdx.x == 0 && slice",
         "    if (threadIdx.x == 0 && slice",
     ),
-    (TMA, f"{TMA}.cu", "  }\n  __syncthreads();\n\n", "  }\n\n"),
+    (TMA, OF_TMA, "  }\n  __syncthreads();\n\n", "  }\n\n"),
     (
         TMA,
-        f"{TMA}.cu",
+        OF_TMA,
         "at.advance()) {\n    full[at.stage].wait(at.parity);",
         "at.advance()) {\n    if (threadIdx.x % 128 == 0) full[at.stage].wait(at.parity);",
     ),
     (
         TMA,
-        f"{TMA}.cu",
+        OF_TMA,
         "at.advance()) {\n    full[at.stage].wait(at.parity);",
         "at.advance()) {\n    if (threadIdx.x % 128 < 32) full[at.stage].wait(at.parity);",
     ),
-    (TMA, f"{TMA}.cu", "group * 64 * 128", "group * 32 * 128"),
+    (TMA, OF_TMA, "group * 64 * 128", "group * 32 * 128"),
     (
         TMA,
-        f"{TMA}.cu",
+        OF_TMA,
         "const int stage = slice % STAGES;",
         "const int stage = slice % (STAGES - 1);",
     ),
     (
         TMA,
-        f"{TMA}.cu",
+        OF_TMA,
         "slice < STAGES && slice < slices; slice++) load",
         "slice < STAGES - 1 && slice < slices; slice++) load",
     ),
     (
         TMA,
-        f"{TMA}.cu",
+        OF_TMA,
         "  kw::wgmma_wait<0>();\n  kw::pin(d);\n  kw::store_directly",
         "  kw::wgmma_wait<1>();\n  kw::pin(d);\n  kw::store_directly",
     ),
@@ -248,7 +249,7 @@ def complaint(folder, rung, seed):
     plan = plan_of(matmul, matmul.rung(rung), specs)
     (step,) = plan.launches
     assert isinstance(step.kernel, CudaKernel)
-    kernel = replace(step.kernel, source=folder / step.kernel.source.name)
+    kernel = replace(step.kernel, source=folder / step.kernel.source.relative_to(matmul.folder))
     # several tiles for a block
     grid = step.grid if rung == TMA else (kernel.cluster, 1, 1)
     plan = replace(plan, launches=(replace(step, kernel=kernel, grid=grid),))
@@ -264,9 +265,13 @@ def complaint(folder, rung, seed):
 
 @pytest.fixture(name="folder")
 def copy_of_the_rungs(tmp_path):
-    for part in ("ops/matmul/gemm", "ops/elementwise", "include"):
+    for part in ("ops/matmul/gemm", "ops/elementwise"):
         shutil.copytree(ROOT / part, tmp_path / "kernelwright" / part)
-    return tmp_path / "kernelwright" / "ops" / "matmul" / "gemm"
+    rungs = tmp_path / "kernelwright" / "ops" / "matmul" / "gemm"
+    shutil.copytree(ROOT / "include" / "kw", rungs / "kw")
+    for folder in ("hopper", "teaching"):  # where a source's headers are looked up first
+        (rungs / folder / "kw").symlink_to(rungs / "kw")
+    return rungs
 
 
 @pytest.mark.parametrize("rung", [PINGPONG, TMA, MULTICAST])

@@ -5,7 +5,7 @@ import re
 
 from benchmarks.matmul_model import fit
 
-from kernelwright.ops.matmul.gemm import hopper_cost
+from kernelwright.ops.matmul.gemm.hopper import cost
 from support.paths import ROOT
 
 FOLDER = ROOT / "benchmarks"
@@ -26,7 +26,7 @@ def test_the_cost_model_names_the_versions_that_it_was_fitted_against():
     assert environments
     for found in environments:
         flat = {**found, "driver": found["gpu"]["driver"]}
-        assert hopper_cost.FITTED_AGAINST.items() <= flat.items()
+        assert cost.FITTED_AGAINST.items() <= flat.items()
 
 
 def test_the_fit_reads_its_timings():
@@ -35,4 +35,4 @@ def test_the_fit_reads_its_timings():
     assert len(timed) > 200
     for t in timed[::40]:
         best = min(t.ours, key=t.ours.__getitem__)
-        assert 0.5 < fit.estimate(best, t.product, hopper_cost.OURS) / t.ours[best] < 2
+        assert 0.5 < fit.estimate(best, t.product, cost.OURS) / t.ours[best] < 2

@@ -2,7 +2,7 @@
 
 import importlib
 import json
-from dataclasses import replace
+from dataclasses import asdict, make_dataclass, replace
 from types import SimpleNamespace
 
 import pytest
@@ -47,6 +47,17 @@ def test_other_text_and_the_same_kernels(header):
     assert carry.differs(*versions(), cases=[CASE]) == ""
 
 
+def test_kernels_of_the_same_text_in_other_files_are_not_compiled(header, monkeypatch):
+    monkeypatch.setattr(carry, "_machine_code", None)
+    moved = header.with_name("moved.cuh")
+    moved.write_text(header.read_text())
+    header.write_text('// In another file.\n#pragma once\n#include "kw/moved.cuh"\n')
+    try:
+        assert carry.differs(*versions(), cases=[CASE]) == ""
+    finally:
+        moved.unlink()
+
+
 def test_what_a_process_leaves_in_a_name_is_no_difference(monkeypatch):
     name = "_ZN{}_INTERNAL_00000000_13_cuda_block_cu_{}2kw7kWeightE"
     codes = iter([name.format(49, "a010b7ae_4225"), name.format(50, "3b275d61_14225")])
@@ -64,7 +75,7 @@ def test_other_kernels(header):
     assert text.count("if (inside) words") == 1
     header.write_text(text.replace("if (inside) words", "if (inside && p) words"))
     assert carry.differs(*versions(), cases=[CASE]).startswith(
-        f"other machine code on {CASE}: cuda "
+        f"other machine code on {CASE}: cuda_block.cu: "
     )
 
 
@@ -166,6 +177,15 @@ def test_only_what_is_missing_is_taken():
     known = replace(old, config=dict(mine.rung.configs[0]))
     (found,) = carry._missing_here(mine, [of_no_case, known, replace(old, hash=present)])
     assert found == replace(of_no_case, hash=present, carried="before")
+
+
+def test_a_record_of_another_commit_may_have_fields_that_are_gone(monkeypatch):
+    _, theirs = versions()
+    then = make_dataclass("Then", [("gone", tuple, ())], bases=(Record,), frozen=True)
+    old = Record("layer_norm", "cuda_block", "*", "nvidia-h200", "a run", "pass", hash="before")
+    module = theirs.module("workbench.records.records")
+    monkeypatch.setattr(module, "load", lambda *_: [then(**asdict(old))])
+    assert carry._records(theirs) == [old]
 
 
 def test_counters_are_carried_too():

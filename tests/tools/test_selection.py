@@ -88,8 +88,8 @@ def test_a_leaf_holds_for_a_range_of_open_rows(folder):
     n = trace.size("n0")
     found = fitted.choice(LADDER, H200, call(n, 7168))
     assert found is not None and found[0].name == "cuda_cluster"
-    holds = trace.holds()
-    assert [m for m in (1, 16, 17, 256, 257) if holds(m)] == [1, 16]
+    guard = trace.guard()
+    assert [m for m in (1, 16, 17, 256, 257) if guard(m) is None] == [1, 16]
 
 
 def test_what_is_not_better_is_not_written(folder, capsys):

@@ -212,7 +212,7 @@ class Rung:
             default, unless `heuristic(gpu, **specs)` chooses.
         dispatchable: whether it may be dispatched by default; False for a teaching step.
         deterministic: the same inputs give the same bits.
-        sources: the files in the folder of the entry's module that it compiles, "cuda_warp.cu".
+        sources: the files that it compiles, in the subject's folder: "cuda_warp.cu".
         syncs_host: in PyTorch, reads numbers back to the host, so no CUDA graph can capture it.
         aten: in PyTorch, `aten(gpu, **specs)` returns the name of the function that makes the same
             call in C++ (toolchain/cpp_extension/aten_calls.h), or None.
@@ -301,6 +301,11 @@ class Ladder:
         spec = importlib.util.find_spec(self.package)
         assert spec and spec.origin, self.package
         return Path(spec.origin).parent
+
+    def module_of(self, rung: Rung) -> Path:
+        """The file of the module that a rung's entry names."""
+        module, _ = rung.entry.split(":")
+        return self.folder.joinpath(*module.split(".")).with_suffix(".py")
 
 
 class UnknownRung(UserError, ValueError):

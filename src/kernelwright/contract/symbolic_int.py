@@ -1,32 +1,26 @@
-"""Open sizes: integers that remember how they were computed, so that one plan serves every size.
+"""Symbolic integers: sizes that record what a plan depends on, so that one plan serves them all.
 
 Selection and planning are ordinary Python over the sizes of a call. Given a `SymbolicInt` in place
-of a batch size, they compute with its present value, and what they compute carries its source: the
-expression over the open sizes. Where the code makes a decision (a comparison, a rounding to a power
-of two), the decision becomes a condition of the trace: for other sizes that fulfill all conditions,
-the same code would have taken the same path. A plain integer that is the same for many sizes (a
-common divisor, a number of tiles) is fixed: the condition is that it has this value, and
-`GuardedCache` looks such values up. Code that needs the size itself (an index, part of a kernel's
-name) raises NotOpen.
+of a batch size, they compute with its present value, and each result carries its source: the
+expression over the open sizes. Where the code decides (a comparison, a rounding to a power of two,
+a conversion to a plain integer by `fixed`), the trace records the decision. For all sizes with the
+same decisions, the code would have taken the same path: they are the plan's guard. Code that needs
+the size itself (an index, part of a kernel's name) gets Python's TypeError.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Generator, Hashable, Sequence
+import operator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 from struct import calcsize
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from kernelwright.support import generated_code
-
-
-class NotOpen(Exception):
-    """A computation needs the value of an open size as a plain number."""
-
 
 _printed: ContextVar[str] = ContextVar("printed", default="")
 
@@ -43,79 +37,113 @@ def printed(how: str) -> Generator[None]:
 
 
 class Trace:
-    """The open sizes of one call, by name, and the facts that planning has relied on.
+    """The open sizes of one call, by name.
 
     Attributes:
-        conditions: expressions that are true for these sizes, in order, without duplicates.
-        fixed: the values of expressions that planning took as plain integers.
+        decisions: the values of the expressions that code has relied on, in order.
     """
 
     def __init__(self, values: dict[str, int]):
         self.values = values
-        self.conditions: dict[str, None] = {}
-        self.fixed: dict[str, int] = {}
+        self.decisions: dict[str, int] = {}
 
     def size(self, name: str) -> SymbolicInt:
         return SymbolicInt(self, self.values[name], name)
 
-    def fix(self, value: int, expression: str) -> int:
-        self.fixed[expression] = value
+    def decide(self, value: int, expression: str) -> int:
+        self.decisions[expression] = value
         return value
 
-    def holds(self) -> Callable[..., bool]:
-        """A function of sizes in the order of `values`: whether the same plan serves them."""
-        fixed = (f"{source} == {value}" for source, value in self.fixed.items())
-        return self.function(" and ".join([*fixed, *self.conditions]) or "True")
-
-    def key(self) -> Callable[..., Hashable]:
-        """A function of sizes in the order of `values`: the values of the fixed expressions."""
-        return self.function(f"({''.join(f'{source}, ' for source in self.fixed)})")
-
     def function(self, expression: str) -> Callable[..., Any]:
-        """An expression over the open sizes, as a function of them."""
-        code = f"def of({', '.join(self.values)}):\n    return {expression}\n"
+        """An expression over the open sizes, as a function of them in the order of `values`."""
+        return self._function(f"return {expression}")
+
+    def guard(self, first: int = 0) -> Callable[..., tuple[int, int] | None]:
+        """A function of sizes: None if they have the same decisions from the given one on, else the
+        index and the value of the first decision that differs."""
+        decisions = [*enumerate(self.decisions.items())][first:]
+        lines = [f"if (v := {text}) != {value}: return {i}, v" for i, (text, value) in decisions]
+        return self._function(*lines, "return None")
+
+    def _function(self, *lines: str) -> Callable[..., Any]:
+        code = "\n    ".join([f"def of({', '.join(self.values)}):", *lines]) + "\n"
         return generated_code.function(code, "of", {"gcd": math.gcd}, "open sizes")
 
 
 T = TypeVar("T")
-_ByValues = dict[Hashable, list[tuple[Callable[..., bool], T]]]
+
+
+class _Path:
+    """What was made under a trace, and the paths that leave it, by their first other decision. Its
+    guard covers the decisions that are no earlier path's; it is compiled when first needed."""
+
+    def __init__(self, made: Any, trace: Trace, first: int):
+        self.made, self.trace, self._first = made, trace, first
+        self.others: dict[tuple[int, int], _Path] = {}
+
+    @cached_property
+    def guard(self) -> Callable[..., tuple[int, int] | None]:
+        return self.trace.guard(self._first)
 
 
 class GuardedCache(Generic[T]):
-    """A cache: what was made for some sizes is found for all sizes for which its trace holds.
-    Beyond `most` entries the oldest is dropped. Threads may use it concurrently."""
+    """What was made for some sizes is found for all sizes for which its guard holds. The guards are
+    a tree: code decides alike until sizes differ, so that a look-up evaluates each decision once.
+    Beyond `most` entries it starts again. Threads may use it concurrently."""
 
     def __init__(self, most: int):
-        self._most = most
-        # by the fixed expressions, with the function that computes them, then by their values
-        self._made: dict[tuple[str, ...], tuple[Callable[..., Hashable], _ByValues[T]]] = {}
-        self._places: deque[tuple[tuple[str, ...], tuple[int, ...]]] = deque()
-        self._adding = Lock()
+        self._most, self._adding = most, Lock()
+        self._clear()
+
+    def _clear(self) -> None:
+        root = _Path(None, Trace({}), 0)
+        root.guard = lambda *_: (-1, 0)
+        self._count, self._root = 0, root
 
     def get(self, values: tuple[int, ...]) -> T | None:
-        for key, by_values in tuple(self._made.values()):  # a copy: another thread may add entries
-            for holds, made in by_values.get(key(*values), ()):
-                if holds(*values):
-                    return made
-        return None
+        path, other = self._last(values)
+        return None if other else path.made
 
     def add(self, trace: Trace, made: T) -> None:
-        names, fixed = tuple(trace.fixed), tuple(trace.fixed.values())
         with self._adding:
-            if names not in self._made:
-                self._made[names] = trace.key(), {}
-            self._made[names][1].setdefault(fixed, []).append((trace.holds(), made))
-            self._places.append((names, fixed))
-            if len(self._places) > self._most:
-                self._drop(*self._places.popleft())
+            if self._count == self._most:
+                self._clear()
+            path, other = self._last(tuple(trace.values.values()))
+            if other:  # else another thread has added it
+                first = other[0] + 1
+                if [*trace.decisions][:first] != [*path.trace.decisions][:first]:
+                    first = 0  # the code has changed its mind: all decisions are this path's own
+                path.others[other] = _Path(made, trace, first)
+                self._count += 1
 
-    def _drop(self, names: tuple[str, ...], fixed: tuple[int, ...]) -> None:
-        by_values = self._made[names][1]
-        by_values[fixed].pop(0)
-        if not by_values[fixed]:
-            del by_values[fixed]
-        if not by_values:
-            del self._made[names]
+    def _last(self, values: tuple[int, ...]) -> tuple[_Path, tuple[int, int] | None]:
+        """The last path that these sizes follow, and their decision that leaves it."""
+        path = self._root
+        while (other := path.guard(*values)) and other in path.others:
+            path = path.others[other]
+        return path, other
+
+
+_Method = Callable[["SymbolicInt", Any], Any]
+
+
+def _arithmetic(of: Callable[[int, int], int], sign: str) -> tuple[_Method, _Method]:
+    """The methods of a binary operator; the second exchanges the operands."""
+
+    def left(x: SymbolicInt, y: Any) -> SymbolicInt:
+        return SymbolicInt(x.trace, of(x.value, _value(y)), f"({x.source} {sign} {source(y)})")
+
+    def right(x: SymbolicInt, y: Any) -> SymbolicInt:
+        return SymbolicInt(x.trace, of(_value(y), x.value), f"({source(y)} {sign} {x.source})")
+
+    return left, right
+
+
+def _comparison(of: Callable[[int, int], bool], sign: str) -> _Method:
+    def decided(x: SymbolicInt, y: Any) -> bool:
+        return bool(x.trace.decide(of(x.value, _value(y)), f"({x.source} {sign} {source(y)})"))
+
+    return decided
 
 
 class SymbolicInt:
@@ -127,110 +155,58 @@ class SymbolicInt:
     def __init__(self, trace: Trace, value: int, source: str):
         self.trace, self.value, self.source = trace, value, source
 
-    def _made(self, value: int, source: str) -> SymbolicInt:
-        return SymbolicInt(self.trace, value, source)
+    __add__, __radd__ = _arithmetic(operator.add, "+")
+    __sub__, __rsub__ = _arithmetic(operator.sub, "-")
+    __mul__, __rmul__ = _arithmetic(operator.mul, "*")
+    __floordiv__, __rfloordiv__ = _arithmetic(operator.floordiv, "//")
+    __mod__, __rmod__ = _arithmetic(operator.mod, "%")
+    __lt__, __le__ = _comparison(operator.lt, "<"), _comparison(operator.le, "<=")
+    __gt__, __ge__ = _comparison(operator.gt, ">"), _comparison(operator.ge, ">=")
 
-    def _decided(self, outcome: bool, condition: str) -> bool:
-        self.trace.conditions[condition if outcome else f"not {condition}"] = None
-        return outcome
+    def __eq__(self, other: object) -> bool:
+        if other is None or (same := source(other)) == self.source:
+            return other is not None
+        decided = self.trace.decide(self.value == _value(other), f"({self.source} == {same})")
+        return bool(decided)
 
-    def _plain(self, *_: Any) -> Any:
-        raise NotOpen(self.source)
-
-    # arithmetic
-    def __add__(self, other: Any) -> SymbolicInt:
-        return self._made(self.value + _value(other), f"({self.source} + {source(other)})")
-
-    def __radd__(self, other: Any) -> SymbolicInt:
-        return self._made(_value(other) + self.value, f"({source(other)} + {self.source})")
-
-    def __sub__(self, other: Any) -> SymbolicInt:
-        return self._made(self.value - _value(other), f"({self.source} - {source(other)})")
-
-    def __rsub__(self, other: Any) -> SymbolicInt:
-        return self._made(_value(other) - self.value, f"({source(other)} - {self.source})")
-
-    def __mul__(self, other: Any) -> SymbolicInt:
-        if type(other) is int and other == 1:
-            return self
-        return self._made(self.value * _value(other), f"({self.source} * {source(other)})")
-
-    __rmul__ = __mul__
-
-    def __floordiv__(self, other: Any) -> SymbolicInt:
-        return self._made(self.value // _value(other), f"({self.source} // {source(other)})")
-
-    def __rfloordiv__(self, other: Any) -> SymbolicInt:
-        return self._made(_value(other) // self.value, f"({source(other)} // {self.source})")
-
-    def __mod__(self, other: Any) -> SymbolicInt:
-        return self._made(self.value % _value(other), f"({self.source} % {source(other)})")
+    def __neg__(self) -> SymbolicInt:
+        return 0 - self
 
     def __abs__(self) -> SymbolicInt:
         return self if self >= 0 else -self
 
-    def __neg__(self) -> SymbolicInt:
-        return self._made(-self.value, f"(-{self.source})")
-
-    # decisions
-    def __lt__(self, other: Any) -> bool:
-        return self._decided(self.value < _value(other), f"({self.source} < {source(other)})")
-
-    def __le__(self, other: Any) -> bool:
-        return self._decided(self.value <= _value(other), f"({self.source} <= {source(other)})")
-
-    def __gt__(self, other: Any) -> bool:
-        return self._decided(self.value > _value(other), f"({self.source} > {source(other)})")
-
-    def __ge__(self, other: Any) -> bool:
-        return self._decided(self.value >= _value(other), f"({self.source} >= {source(other)})")
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, (int, SymbolicInt)):
-            return other is not None and self._plain()
-        same = source(other)
-        if same == self.source:
-            return True
-        return self._decided(self.value == _value(other), f"({self.source} == {same})")
-
-    def __ne__(self, other: object) -> bool:
-        return not self.__eq__(other)
-
     def __bool__(self) -> bool:
         return self != 0
 
-    # plain integers
     def bit_length(self) -> int:
-        return self.trace.fix(self.value.bit_length(), f"{self.source}.bit_length()")
+        return self.trace.decide(self.value.bit_length(), f"{self.source}.bit_length()")
 
     def gcd(self, other: int) -> int:
-        return self.trace.fix(math.gcd(self.value, other), f"gcd({self.source}, {other})")
+        return self.trace.decide(math.gcd(self.value, other), f"gcd({self.source}, {other})")
 
     def fixed(self) -> int:
         """The value as a plain integer; for values that many sizes share, as a number of tiles."""
-        return self.trace.fix(self.value, self.source)
+        return self.trace.decide(self.value, self.source)
 
-    # text
-    def __repr__(self) -> str:
-        return repr(self._shown())
+    def __index__(self) -> int:
+        raise TypeError(f"an open size, {self.source}, as a plain number or text")
 
     def __format__(self, how: str) -> str:
-        return format(self._shown(), how)
+        printed = _printed.get()
+        value = self.fixed() if printed == "fixed" else self.value
+        return format(value if printed else int(self), how)
 
-    def _shown(self) -> int:
-        how = _printed.get()
-        return self.value if how == "told" else self.fixed() if how == "fixed" else self._plain()
-
-    __hash__ = __index__ = __int__ = __float__ = _plain
-    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __and__ = __rand__ = __or__ = __ror__ = _plain
-    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __divmod__ = __rdivmod__ = _plain
+    def __repr__(self) -> str:
+        return format(self)
 
 
 def source(value: Any) -> str:
     """The expression of an integer, open or plain, or of a tuple of integers."""
+    if isinstance(value, SymbolicInt):
+        return value.source
     if isinstance(value, tuple):
         return f"({''.join(f'{source(v)}, ' for v in value)})"
-    return value.source if isinstance(value, SymbolicInt) else repr(int(value))
+    return repr(operator.index(value))
 
 
 def fixed(value: Any) -> int:

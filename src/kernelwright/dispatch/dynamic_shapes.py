@@ -4,7 +4,7 @@ A call's key without its open sizes is its pattern: dtypes, devices, alignments,
 are open, how strides follow from sizes, and all values. The open dimensions are those in front of
 the last one of a tensor, all dimensions of indices, and others of the same length. The first call
 of a pattern is selected with open sizes (contract/symbolic_int.py), and the selected rung is
-planned with open sizes. Calls with other sizes for which both traces hold are bound to the same
+planned with open sizes. Calls with other sizes for which both guards hold are bound to the same
 plan and the same kernels, in microseconds. If selection depends on the size, several selections
 share a plan.
 
@@ -15,14 +15,16 @@ each shape is planned by itself, as in `launcher`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from kernelwright import toolchain
 from kernelwright.contract import Ladder, TensorSpec, contiguous_strides
-from kernelwright.contract.symbolic_int import GuardedCache, NotOpen, SymbolicInt, Trace, source
+from kernelwright.contract.symbolic_int import GuardedCache, Trace, source
 
 from .launcher import (
     RungFunction,
@@ -32,42 +34,37 @@ from .launcher import (
     plan_of,
     required_strides,
 )
-from .selection import Choice, select
+from .selection import Choice, Specs, select
 
-MOST_PLANS = 64  # per rung and config; the oldest is dropped
+MOST_PLANS = 64  # per rung and config
 MOST_CHOICES = 4096  # per pattern
 MOST_PATTERNS = 1024  # per operator
 
-#: Binds the plan to sizes and returns the function that runs calls of these sizes.
-Bind = Callable[..., RungFunction]
+#: Binds a plan to sizes: the function that runs calls of these sizes; None if each shape is planned
+#: by itself.
+Bind = Callable[..., RungFunction | None]
+#: A selection, None if it needs a size itself, and the plans of its rung and config.
+_Chosen = tuple[Choice | None, GuardedCache[Bind]]
+_Parts = tuple[Any, ...]  # of a pattern, one for each argument
 
 
-class _Plans:
-    """The plans made for a rung and config; `known` is None if they cannot be opened."""
-
-    def __init__(self, choice: Choice):
-        self.choice = choice
-        self.known: GuardedCache[Bind] | None = GuardedCache(MOST_PLANS)
-
-
-class _Pattern:
-    """The selections and plans for calls that differ only in open sizes."""
+class _Pattern(GuardedCache[_Chosen]):
+    """The selections for calls that differ only in open sizes."""
 
     def __init__(self):
-        self.chosen: GuardedCache[_Plans] = GuardedCache(MOST_CHOICES)
-        self.plans: dict[Hashable, _Plans] = {}  # by rung and config
+        super().__init__(MOST_CHOICES)
+        self.plans: dict[Hashable, GuardedCache[Bind]] = {}  # by rung and config
 
 
 class OpenCalls:
     """The plans of an operator, by pattern."""
 
     def __init__(self, ladder: Ladder):
-        self._ladder = ladder
-        self._names = [a.name for a in ladder.operator.args]
-        self._floats = {a.name for a in ladder.operator.args if a.kind.startswith("float")}
-        self._by_strides = ladder.operator.layout == "any"
-        self._lists = any(a.kind == "Tensor[]" for a in ladder.operator.args)
-        self._known: dict[Hashable, _Pattern | None] = {}  # None: selection cannot be opened
+        args = ladder.operator.args
+        self._ladder, self._operator = ladder, ladder.operator
+        self._floats = [a.kind.startswith("float") for a in args]
+        self._lists = any(a.kind == "Tensor[]" for a in args)
+        self._known: dict[Hashable, _Pattern] = {}
 
     def launcher(self, args: dict[str, Any], rung: str | None) -> RungFunction:
         """The function for calls like this one, as `launcher.launcher` returns it.
@@ -75,25 +72,13 @@ class OpenCalls:
         Raises:
             Unsupported, CompiledDuringCapture: see `launcher.launcher`.
         """
-        given = tuple(args.values())
-        bound = self.bound(given, rung)
-        if bound is not None:
-            return bound
         if self._lists or not toolchain.opens(args):
             return launcher(self._ladder, args, rung)
-        pattern, values = self._pattern_of(given)
-        known = self._known.setdefault((rung, *pattern), _Pattern()) if values else None
-        if len(self._known) > MOST_PATTERNS:
-            self._known.pop(next(iter(self._known)), None)
-        if known is None:
-            return launcher(self._ladder, args, rung)
-        try:
-            plans = known.chosen.get(values) or self._chosen(known, args, rung, values)
-        except (NotOpen, TypeError):  # TypeError: code that takes only plain integers; an error of
-            self._known[rung, *pattern] = None  # the call itself is raised again below
-            return launcher(self._ladder, args, rung)
-        bind = self._planned(plans, args, values)
-        return bind(*values) if bind else launcher(self._ladder, args, rung)
+        pattern, values = self._pattern(tuple(args.values()))
+        bound = self._served(rung, pattern, values)
+        if bound is None and values:
+            bound = self._planned(args, rung, pattern, values)
+        return bound or launcher(self._ladder, args, rung)
 
     def bound(self, given: tuple[Any, ...], rung: str | None) -> RungFunction | None:
         """The function for calls like this one, if an existing plan serves their sizes.
@@ -101,171 +86,125 @@ class OpenCalls:
         Args:
             given: the operator's arguments in the schema's order.
         """
-        if self._lists or not self._known:
-            return None
-        pattern, values = self._pattern_of(given)
-        known = self._known.get((rung, *pattern))
-        plans = known and known.chosen.get(values)
-        bind = plans and plans.known and plans.known.get(values)
-        return bind(*values) if bind else None
+        return self._served(rung, *self._pattern(given)) if self._known else None
 
-    def _pattern_of(self, given: tuple[Any, ...]) -> tuple[tuple[Hashable, ...], tuple[int, ...]]:
-        named = dict(zip(self._names, given, strict=True))
-        return _pattern(named, self._floats, self._by_strides)
+    def _served(
+        self, rung: str | None, pattern: _Parts, values: tuple[int, ...]
+    ) -> RungFunction | None:
+        known = self._known.get((rung, pattern))
+        chosen = known and known.get(values)
+        bind = chosen and chosen[1].get(values)
+        return bind and bind(*values)
 
-    def _chosen(
-        self, known: _Pattern, args: dict[str, Any], rung: str | None, values: tuple[int, ...]
-    ) -> _Plans:
-        """The plans of the rung and config that calls of these sizes are dispatched to.
+    def _planned(
+        self, args: dict[str, Any], rung: str | None, pattern: _Parts, values: tuple[int, ...]
+    ) -> RungFunction | None:
+        """Select and plan with open sizes what is not known yet, and bind it."""
+        known, device = self._known.setdefault((rung, pattern), _Pattern()), device_of(args)
+        if len(self._known) > MOST_PATTERNS:
+            self._known.pop(next(iter(self._known)), None)
 
-        Raises:
-            NotOpen, TypeError: selection cannot be opened.
-        """
-        trace = _trace(values)
-        specs, _ = self._ladder.operator.normalise(self._opened(args, trace))
-        choice = select(self._ladder, specs, device_of(args), rung)
-        name = choice.rung.name, *choice.config.items()
-        plans = known.plans.setdefault(name, _Plans(choice))
-        known.chosen.add(trace, plans)
-        return plans
+        def made(cache: GuardedCache, make: Callable, otherwise: Any) -> Any:
+            """What `make` returns for open sizes; `otherwise` if it needs a size itself."""
+            if (found := cache.get(values)) is None:
+                trace = Trace({f"n{i}": n for i, n in enumerate(values)})
+                try:
+                    specs, copies = self._operator.normalise(_opened(args, pattern, trace))
+                    found = make(specs, copies, trace)
+                except TypeError:
+                    found = otherwise
+                cache.add(trace, found)
+            return found
 
-    def _planned(self, plans: _Plans, args: dict[str, Any], values: tuple[int, ...]) -> Bind | None:
-        """Binds calls of these and other sizes; None if their plan cannot be opened."""
-        if plans.known is None:
-            return None
-        if (known := plans.known.get(values)) is not None:
-            return known
-        trace, device = _trace(values), device_of(args)
-        try:
-            specs, copies = self._ladder.operator.normalise(self._opened(args, trace))
-            bind = self._bind(plans.choice, specs, copies, device, trace)
-        except (NotOpen, TypeError):
-            bind = None
-        if bind is None:
-            plans.known = None
-        else:
-            plans.known.add(trace, bind)
-        return bind
+        def select_(specs: Specs, *_: Any) -> _Chosen:
+            choice = select(self._ladder, specs, device, rung)
+            name = choice.rung.name, *choice.config.items()
+            return choice, known.plans.setdefault(name, GuardedCache(MOST_PLANS))
 
-    def _opened(self, args: dict[str, Any], trace: Trace) -> dict[str, Any]:
-        return _opened(args, trace, self._by_strides)
+        choice, plans = made(known, select_, (None, GuardedCache(1)))
+        return made(plans, partial(self._bind, choice, device), _by_shape)(*values)
 
-    def _bind(
-        self, choice: Choice, specs, copies, device: torch.device, trace: Trace
-    ) -> Bind | None:
-        rung = choice.rung
-        if rung.backend == "torch":  # reads the sizes itself
-            bound = in_pytorch(self._ladder, rung, specs, device)
-            strides = required_strides(self._ladder.operator, specs, copies)
+    def _bind(self, choice: Choice | None, device: torch.device, specs: Specs,
+              copies: tuple[str, ...], trace: Trace) -> Bind:  # fmt: skip
+        if choice is not None and choice.rung.backend == "torch":  # reads the sizes itself
+            bound = in_pytorch(self._ladder, choice.rung, specs, device)
+            strides = required_strides(self._operator, specs, copies)
             if strides is None:
                 function = bound(None)
                 return lambda *_: function
             of = trace.function(source(strides))
             return lambda *sizes: bound(of(*sizes))
-        if not rung.is_gpu:
-            return None
-        plan = plan_of(self._ladder, rung, specs, device=device, config=choice.config)
-        if not toolchain.can_open(plan):
-            return None
-        operator = self._ladder.operator
-        return toolchain.open_executor(plan, operator, specs, copies, device, trace)
+        if choice is not None and choice.rung.is_gpu:
+            plan = plan_of(self._ladder, choice.rung, specs, device=device, config=choice.config)
+            if toolchain.can_open(plan):
+                return toolchain.open_executor(plan, self._operator, specs, copies, device, trace)
+        return _by_shape
+
+    def _pattern(self, given: tuple[Any, ...]) -> tuple[_Parts, tuple[int, ...]]:
+        return _pattern(given, self._floats, self._operator.layout == "any")
 
 
-def _trace(values: tuple[int, ...]) -> Trace:
-    return Trace({f"n{i}": n for i, n in enumerate(values)})
-
-
-_PRODUCT = -1  # code of an open dimension that is a product of sizes; lower codes: single sizes
+def _by_shape(*_: int) -> None:
+    """The Bind of a plan whose sizes cannot be open."""
 
 
 def _pattern(
-    args: dict[str, Any], floats: set[str], by_strides: bool
-) -> tuple[tuple[Hashable, ...], tuple[int, ...]]:
-    """(a call without its open sizes, those sizes).
+    given: tuple[Any, ...], floats: list[bool], by_strides: bool
+) -> tuple[_Parts, tuple[int, ...]]:
+    """(a call without its open sizes and floats, those sizes).
 
-    In a pattern a dimension is its size or, if it is open, a negative code. Strides are included
-    if a tensor is not contiguous: as a number of elements or, if a stride is the extent of
-    dimension i, as -1 - i.
+    Open are all dimensions but columns, and tensors of one element per row, such as saved
+    statistics. In the pattern, -1 - i is open size i, also in other dimensions of the same length,
+    but not in the columns of the largest tensors. So is, as a stride, the extent of dimension i.
     """
-    tensors = [t for t in args.values() if isinstance(t, torch.Tensor)]
-    most = max(t.ndim for t in tensors)
+    tensors = [t for t in given if isinstance(t, torch.Tensor)]
+    most, rows = max([t.ndim for t in tensors]), math.prod(tensors[0].shape[:-1])
     codes: dict[int, int] = {}
     for t in tensors:
-        closed = _columns(t, by_strides) if t.is_floating_point() else -1
+        closed = -1 if most == 1 or (t.ndim == 1 and len(t) == rows) else _columns(t, by_strides)
         for i, n in enumerate(t.shape):
             if n > 1 and i != closed and n not in codes:
-                codes[n] = -2 - len(codes)
-    if not codes:
-        for t in tensors:
-            if t.ndim and t.shape[0] > 1 and t.shape[0] not in codes:
-                codes[t.shape[0]] = -2 - len(codes)
-    values = tuple(codes)
-    rows = math.prod(tensors[0].shape[:-1])  # the length of a tensor of targets, one for each row
-    if rows > 1 and rows not in codes:
-        codes[rows] = _PRODUCT
-    parts: list[Hashable] = []
-    for name, v in args.items():
+                codes[n] = -1 - len(codes)
+    parts: list[Any] = []
+    for v, is_float in zip(given, floats, strict=True):
         if isinstance(v, torch.Tensor):
-            shape, closed = v.shape, _closed(v, most, by_strides)
-            parts += v.dtype, v.get_device(), v.data_ptr() & 15, v.ndim
-            parts += [codes.get(n, n) if i != closed else n for i, n in enumerate(shape)]
-            if not v.is_contiguous():
-                strides = v.stride()
-                parts += (_extent(i, s, shape, strides) for i, s in enumerate(strides))
-            parts.append("end")
-        elif name not in floats:
-            parts.append(tuple(v) if isinstance(v, list) else v)
-    return tuple(parts), values
+            closed = _columns(v, by_strides) if v.ndim == most > 1 else -1
+            shape = [codes.get(n, n) if i != closed else n for i, n in enumerate(v.shape)]
+            strides = () if v.is_contiguous() else _extents(v.shape, v.stride())
+            parts.append((v.dtype, v.get_device(), v.data_ptr() & 15, tuple(shape), strides))
+        else:
+            parts.append(None if is_float else tuple(v) if isinstance(v, list) else v)
+    return tuple(parts), tuple(codes)
 
 
 def _columns(t: torch.Tensor, by_strides: bool) -> int:
     """The dimension that is not open: the last one or, in operators that take any strides, the one
-    before it if a matrix is stored by columns."""
+    before it if a matrix is stored by columns; -1 for indices."""
+    if not t.is_floating_point():
+        return -1
     last = t.ndim - 1
-    if by_strides and last > 0 and t.stride(last) != 1 and t.stride(last - 1) == 1:
-        return last - 1
-    return last
+    return last - (by_strides and last > 0 and t.stride(last) != 1 and t.stride(last - 1) == 1)
 
 
-def _closed(t: torch.Tensor, most: int, by_strides: bool) -> int:
-    """The dimension whose size is in the pattern: the columns of the largest tensors; -1 if there
-    is none."""
-    if t.ndim > 1 and t.ndim == most and t.is_floating_point():
-        return _columns(t, by_strides)
-    return -1
+def _extents(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    extents = {n * s: -1 - i for i, (n, s) in enumerate(zip(shape, strides, strict=True)) if n > 1}
+    return tuple(extents.get(s, s) if s > 1 else s for s in strides)
 
 
-def _extent(axis: int, stride: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """A stride's code: the dimension whose extent it equals, searched from the next one on."""
-    for i in (*range(axis + 1, len(shape)), *range(axis)):
-        if shape[i] * strides[i] == stride and stride > 1:
-            return -1 - i
-    return stride
+def _opened(args: dict[str, Any], pattern: _Parts, trace: Trace) -> Specs:
+    """The arguments' specs, with the trace's open sizes in place of the pattern's."""
+    sizes = [trace.size(name) for name in trace.values]
 
+    def opened(t: torch.Tensor, codes: tuple[int, ...], extents: tuple[int, ...]) -> TensorSpec:
+        shape: tuple[Any, ...] = tuple(n if n >= 0 else sizes[-1 - n] for n in codes)
 
-def _opened(args: dict[str, Any], trace: Trace, by_strides: bool) -> dict[str, Any]:
-    """The arguments' specs, with the trace's open sizes in open dimensions."""
-    sizes: dict[int, SymbolicInt] = {n: trace.size(name) for name, n in trace.values.items()}
-    first = next(t for t in args.values() if isinstance(t, torch.Tensor))
-    most = max(t.ndim for t in args.values() if isinstance(t, torch.Tensor))
-    rows = math.prod(first.shape[:-1])
-    if rows > 1 and rows not in sizes:
-        sizes[rows] = math.prod(sizes.get(n, n) for n in first.shape[:-1])  # pyright: ignore
+        def stride(code: int) -> Any:
+            return code if code >= 0 else shape[-1 - code] * stride(extents[-1 - code])
 
-    def opened(v: Any) -> Any:
-        if not isinstance(v, torch.Tensor):
-            return v
-        plain, closed = TensorSpec.of(v), _closed(v, most, by_strides)
-        shape = tuple(sizes.get(n, n) if i != closed else n for i, n in enumerate(plain.shape))
-        if v.is_contiguous():
-            strides = contiguous_strides(shape)  # pyright: ignore
-        else:
-            strides = tuple(_stride(i, shape, plain) for i in range(v.ndim))
-        return TensorSpec(shape, strides, plain.dtype, plain.align)  # pyright: ignore
+        strides = tuple(map(stride, extents)) if extents else contiguous_strides(shape)
+        return replace(TensorSpec.of(t), shape=shape, strides=strides)
 
-    return {name: opened(v) for name, v in args.items()}
-
-
-def _stride(axis: int, shape: tuple, plain: TensorSpec) -> Any:
-    code = _extent(axis, plain.strides[axis], plain.shape, plain.strides)
-    return code if code >= 0 else shape[-1 - code] * _stride(-1 - code, shape, plain)
+    return {
+        name: opened(v, *part[3:]) if isinstance(v, torch.Tensor) else v
+        for (name, v), part in zip(args.items(), pattern, strict=True)
+    }

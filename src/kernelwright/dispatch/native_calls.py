@@ -19,7 +19,7 @@ from torch.autograd import forward_ad
 
 from kernelwright.contract import Operator
 from kernelwright.support import imports, includes
-from kernelwright.support.settings import DATA, settings
+from kernelwright.support.settings import RECORDS, settings
 from kernelwright.toolchain import c_extensions, cpp_extension
 
 from . import data
@@ -176,7 +176,7 @@ def proven() -> frozenset[str]:
         data.Damaged: a record is damaged.
     """
     found: set[str] = set()
-    for folder in (DATA / "records", settings().records):
+    for folder in (RECORDS, settings().records):
         for path in sorted(folder.glob(f"*/{RECORD}")) if folder else ():
             record = data.document(path, {})
             if record.get("source") == source_hash():

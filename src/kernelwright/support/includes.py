@@ -7,6 +7,7 @@ toolkit and the compiler are identified by their version.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -43,9 +44,9 @@ def files(source: Path, shared: Path = INCLUDE) -> tuple[Path, ...]:
     Raises:
         CompileError: an `#include` names its file by a macro.
     """
-    included: dict[Path, None] = {}
-    _follow(source.resolve(), folders(source, shared), included)
-    return tuple(included)
+    found: dict[Path, None] = {}
+    _follow(source.resolve(), folders(source, shared), found)
+    return tuple(found)
 
 
 def texts(source: Path) -> list[str]:
@@ -66,18 +67,41 @@ def _code(text: str) -> str:
     return " ".join(f"\n{line}\n" if line.startswith("#") else line for line in lines if line)
 
 
-def _follow(path: Path, folders: tuple[Path, ...], included: dict[Path, None]) -> None:
-    if path in included:
+def inlined(source: Path, shared: Path = INCLUDE) -> str:
+    """The `code` of a source with that of our headers where they are first included: equal for
+    texts of which a compiler makes the same, wherever their files are."""
+    return " ".join(_inlined(source.resolve(), folders(source, shared), set()))
+
+
+def _inlined(path: Path, folders: tuple[Path, ...], seen: set[Path]) -> Iterator[str]:
+    for line in (x.strip() for x in code(path).split("\n")):
+        included = _DIRECTIVE.fullmatch(line)
+        header = _header(included[1], path, folders) if included else None
+        if header is None and line not in ("", "#pragma once"):
+            yield f"\n{line}\n" if line.startswith("#") else line
+        elif header is not None and header not in seen:
+            if "\n#pragma once\n" in code(header):
+                seen.add(header)
+            yield from _inlined(header, folders, seen)
+
+
+def _follow(path: Path, folders: tuple[Path, ...], found: dict[Path, None]) -> None:
+    if path in found:
         return
-    included[path] = None
+    found[path] = None
     for what in _included(path.read_text()):
-        quoted, name = what[:1] == '"', what[1:-1]
-        if what[:1] + what[-1:] not in ('""', "<>"):
-            raise CompileError(f"{path}: #include {what}: write the header's name literally")
-        places = (path.parent, *folders) if quoted else folders
-        header = next((p / name for p in places if (p / name).is_file()), None)
+        header = _header(what, path, folders)
         if header is not None:
-            _follow(header.resolve(), folders, included)
+            _follow(header, folders, found)
+
+
+def _header(what: str, path: Path, folders: tuple[Path, ...]) -> Path | None:
+    """Our header of an `#include` in a file."""
+    quoted, name = what[:1] == '"', what[1:-1]
+    if what[:1] + what[-1:] not in ('""', "<>"):
+        raise CompileError(f"{path}: #include {what}: write the header's name literally")
+    places = (path.parent, *folders) if quoted else folders
+    return next(((p / name).resolve() for p in places if (p / name).is_file()), None)
 
 
 @cache  # sources share headers

@@ -8,10 +8,12 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
-#: Data shipped with the code: proof hashes, tuned tables, summaries of records.
+#: Data shipped with the code: proof hashes, tuned tables, records.
 DATA = PACKAGE / "data"
 #: Whether this is a checkout of Kernelwright; an installed package is never modified.
 CHECKOUT = (PACKAGE.parents[1] / "pyproject.toml").is_file()
+#: The shipped records: a checkout has them at its root, and setup.py builds them into the package.
+RECORDS = (PACKAGE.parents[1] if CHECKOUT else DATA) / "records"
 
 
 @dataclass(frozen=True)

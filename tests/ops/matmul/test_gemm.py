@@ -260,3 +260,12 @@ def test_a_compiled_function_follows_the_setting_of_tf32():
     finally:
         torch.set_float32_matmul_precision("highest")
     assert found == [0, 1, 0]
+
+
+def test_what_is_never_dispatched_is_in_the_folder_of_teaching_steps():
+    for lad in (MATMUL, LINEAR):
+        for rung in (r for r in lad.rungs if r.is_gpu):
+            files = [lad.folder / source for source in rung.sources] or [lad.module_of(rung)]
+            for path in files:
+                assert (path.parent.name == "teaching") == (not rung.dispatchable), path
+                assert path.is_file()

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from kernelwright.contract import H200, CudaKernel, Gpu, Scalar, TensorMap, TensorSpec
-from kernelwright.ops.matmul.gemm import cuda_hopper, hopper_choice, hopper_ladder, hopper_tiling
+from kernelwright.ops.matmul.gemm.hopper import choice, cuda, tiling
+from kernelwright.ops.matmul.gemm.hopper import ladder as hopper
 from kernelwright.ops.matmul.gemm.ladder import LADDER, LADDER_LINEAR
 from kernelwright.toolchain import binary, nvrtc
 from support.hopper import holds
@@ -26,7 +27,7 @@ EPILOGUES = (
 
 
 def entry(rung):
-    return getattr(cuda_hopper, rung.entry.split(":")[1])
+    return getattr(cuda, rung.entry.split(":")[1])
 
 
 def spec(rows, cols, by_columns=False, batch=None, dtype=BF16):
@@ -58,7 +59,7 @@ def linear(m, n, k, bias=False, activation="none", gate=False, residual=False, k
 
 def _products():
     """Every config in one layout, and the first config of each rung in all layouts."""
-    for rung in hopper_ladder.RUNGS:
+    for rung in hopper.RUNGS:
         for i in range(len(rung.configs)):
             for layout in LAYOUTS if i == 0 else LAYOUTS[i % 4 :][:1]:
                 yield pytest.param(rung, i, layout, id=f"{rung.name}-{i}-{layout}")
@@ -66,7 +67,7 @@ def _products():
 
 def _epilogues():
     """Every config with one epilogue, and the first of each rung with all that it supports."""
-    for rung in hopper_ladder.LINEAR_RUNGS:
+    for rung in hopper.LINEAR_RUNGS:
         for i, j in itertools.product(range(len(rung.configs)), range(len(EPILOGUES))):
             args = linear(1000, 2056, 1032, **EPILOGUES[j])
             if (i == 0 or i % 5 == j) and rung.supports(H200, **args) is None:
@@ -90,7 +91,7 @@ def test_so_they_do_with_an_epilogue(compiler, rung, config, epilogue):
     holds(step)
 
 
-SERIAL = """#include "hopper/wgmma.cuh"
+SERIAL = """#include "kw/hopper/wgmma.cuh"
 __global__ void serial(float *y, unsigned long long a, unsigned long long b, int n) {
   float d[32];
   for (int i = 0; i < n; i++) {
@@ -106,7 +107,6 @@ __global__ void serial(float *y, unsigned long long a, unsigned long long b, int
 
 
 def test_products_that_wait_for_each_other_are_seen(compiler, tmp_path):
-    (tmp_path / "hopper").symlink_to(cuda_hopper.FOLDER / "hopper")
     source = tmp_path / "serial.cu"
     source.write_text(SERIAL)
     found = binary.serialized_products(nvrtc.compile(CudaKernel(source, "serial"), H200.arch))
@@ -193,17 +193,13 @@ def test_boxes_bring_the_operands(layout, name, number, m, n, k, batch):
 def test_one_matrix_for_a_batch_has_no_batch_in_its_map():
     specs = product(64, 128, 64, batch=3)
     one = TensorSpec(specs["b"].shape, (0, *specs["b"].strides[1:]), BF16)
-    step = cuda_hopper.pingpong(H200, hopper_tiling.PINGPONG_CONFIGS[0], specs["a"], one).launches[
-        0
-    ]
+    step = cuda.pingpong(H200, tiling.PINGPONG_CONFIGS[0], specs["a"], one).launches[0]
     map_a, map_b, map_c = [x for x in step.args if isinstance(x, TensorMap)]
     assert (map_a.shape[2], map_b.shape[2], map_c.shape[2]) == (3, 1, 3)
     assert numbers(step)[-2:] == [1, 0]
 
 
-@pytest.mark.parametrize(
-    "rung", [r for r in hopper_ladder.RUNGS if r.dispatchable], ids=lambda r: r.name
-)
+@pytest.mark.parametrize("rung", [r for r in hopper.RUNGS if r.dispatchable], ids=lambda r: r.name)
 def test_a_grid_has_whole_clusters_and_tiles_for_all_of_c(rung):
     for config in rung.configs:
         step = entry(rung)(H200, config, **product(1000, 776, 904)).launches[0]
@@ -240,13 +236,13 @@ A, B = spec(64, 72), spec(72, 128)
 )  # fmt: skip
 def test_a_product_that_the_copy_engine_cannot_read_is_refused(changed, reason):
     args = {"a": A, "b": B, **changed}
-    for rung in hopper_ladder.RUNGS[:-1]:
+    for rung in hopper.RUNGS[:-1]:
         assert re.search(reason, rung.supports(H200, **args))
 
 
 def test_an_other_architecture_is_refused():
     b200 = Gpu((10, 0), 148, 232_448, 132_120_576, "NVIDIA B200")
-    assert all("10.0" in r.supports(b200, a=A, b=B) for r in hopper_ladder.RUNGS[:-1])
+    assert all("10.0" in r.supports(b200, a=A, b=B) for r in hopper.RUNGS[:-1])
 
 
 @pytest.mark.parametrize(
@@ -261,8 +257,8 @@ def test_an_other_architecture_is_refused():
     ],
 )
 def test_what_has_aligned_rows_is_taken(args):
-    assert hopper_tiling.fits(H200, **args) is None
-    cuda_hopper.pingpong(H200, hopper_tiling.PINGPONG_CONFIGS[0], **args)
+    assert tiling.fits(H200, **args) is None
+    cuda.pingpong(H200, tiling.PINGPONG_CONFIGS[0], **args)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +276,7 @@ def test_what_has_aligned_rows_is_taken(args):
 )
 def test_an_epilogue_that_cannot_be_read_is_refused(name, changed):
     args = {**linear(64, 128, 72), **changed}
-    assert hopper_tiling.fits_linear(H200, **args).startswith(f"{name}:")
+    assert tiling.fits_linear(H200, **args).startswith(f"{name}:")
 
 
 # --- which is chosen ---------------------------------------------------------------------------
@@ -291,7 +287,7 @@ def test_the_model_chooses_for_any_product():
     for _ in range(60):
         m, n, k = (8 * int(2 ** generator.uniform(0, 11)) for _ in range(3))
         args = product(m, n, k, generator.choice(LAYOUTS), generator.choice((None, None, 4)))
-        found = hopper_choice.order(H200, **args)
+        found = choice.order(H200, **args)
         assert found
         for name in found if found != ("native",) else ():
             rung = LADDER.rung(name)
@@ -300,7 +296,7 @@ def test_the_model_chooses_for_any_product():
             assert config in rung.configs
             entry(rung)(H200, config, **args)
         with_epilogue = linear(m, n, k, bias=True, activation="gelu", keep=True)
-        for name in hopper_choice.order_linear(H200, **with_epilogue):
+        for name in choice.order_linear(H200, **with_epilogue):
             if name != "native":
                 rung = LADDER_LINEAR.rung(name)
                 assert rung.supports(H200, **with_epilogue) is None
@@ -308,21 +304,21 @@ def test_the_model_chooses_for_any_product():
 
 
 def test_what_no_rung_takes_has_no_order():
-    assert hopper_choice.order(H200, A, spec(72, 132)) == ()
-    assert hopper_choice.order_linear(H200, **linear(64, 132, 72)) == ()
+    assert choice.order(H200, A, spec(72, 132)) == ()
+    assert choice.order_linear(H200, **linear(64, 132, 72)) == ()
 
 
 def test_odd_leading_dimensions_cost_more():
     """Rows that straddle cache lines took at least twice the time in measurements."""
-    config = hopper_tiling.PINGPONG_CONFIGS[0]
-    straight = hopper_choice.product(*product(4096, 4096, 4096).values())
-    odd = hopper_choice.product(*product(4096, 4096, 4104).values())
-    times = [hopper_choice.us(H200, "cuda_wgmma_pingpong", config, p) for p in (straight, odd)]
+    config = tiling.PINGPONG_CONFIGS[0]
+    straight = choice.product(*product(4096, 4096, 4096).values())
+    odd = choice.product(*product(4096, 4096, 4104).values())
+    times = [choice.us(H200, "cuda_wgmma_pingpong", config, p) for p in (straight, odd)]
     assert times[1] > 1.3 * times[0]
 
 
 def test_few_tiles_share_k():
     """Thirty-two tiles of 128 x 128 leave three quarters of the machine idle."""
-    p = hopper_choice.product(*product(128, 4096, 14336).values())
-    times = {name: hopper_choice.best(name, H200, p)[0] for name in hopper_tiling.CONFIGS}
+    p = choice.product(*product(128, 4096, 14336).values())
+    times = {name: choice.best(name, H200, p)[0] for name in tiling.CONFIGS}
     assert min(times, key=times.__getitem__) == "cuda_wgmma_split"

@@ -5,7 +5,9 @@ import pytest
 import torch
 
 from kernelwright.dispatch import launcher
-from kernelwright.ops.matmul.gemm import hopper_ladder, hopper_tiling, spec, torch_rungs
+from kernelwright.ops.matmul.gemm import spec, torch_rungs
+from kernelwright.ops.matmul.gemm.hopper import ladder as hopper
+from kernelwright.ops.matmul.gemm.hopper import tiling
 from kernelwright.ops.matmul.gemm.ladder import LADDER, LADDER_LINEAR
 from kernelwright.toolchain import modes, redzones
 
@@ -13,10 +15,10 @@ pytestmark = pytest.mark.skipif(
     not modes.has_gpu() or torch.cuda.get_device_capability() != (9, 0),
     reason="needs TMA",
 )
-NAMES = [rung.name for rung in hopper_ladder.RUNGS]
-LINEAR_NAMES = [rung.name for rung in hopper_ladder.LINEAR_RUNGS]
+NAMES = [rung.name for rung in hopper.RUNGS]
+LINEAR_NAMES = [rung.name for rung in hopper.LINEAR_RUNGS]
 #: They reject the combination of gate, residual and keep.
-LEAN = [r.name for r in hopper_ladder.LINEAR_RUNGS if r.supports is hopper_tiling.fits_linear_lean]
+LEAN = [r.name for r in hopper.LINEAR_RUNGS if r.supports is tiling.fits_linear_lean]
 LAYOUTS = ("NT", "NN", "TN", "TT")
 
 

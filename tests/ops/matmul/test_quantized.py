@@ -8,7 +8,7 @@ import torch
 
 import kernelwright as kw
 from kernelwright.contract import H200
-from kernelwright.ops.matmul.gemm.few_rows_tiling import shape_of
+from kernelwright.ops.matmul.gemm.few_rows.tiling import shape_of
 from kernelwright.ops.matmul.quantized import weights
 from support.publics import DEVICE, fullgraph, randn
 

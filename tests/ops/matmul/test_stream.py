@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from kernelwright.contract import H200, TensorMap, TensorSpec
-from kernelwright.ops.matmul.gemm import cuda_stream, stream_tiling
-from kernelwright.ops.matmul.quantized import stream_choice
+from kernelwright.ops.matmul.gemm.stream import cuda, tiling
+from kernelwright.ops.matmul.quantized import cuda_stream, stream_choice
 from support.hopper import holds
 
 BF16 = torch.bfloat16
@@ -28,9 +28,9 @@ def quantized(m, n, k, bits):
 def launch(bits, config, m, n, k):
     if bits == 16:
         b = TensorSpec((k, n), (1, k), BF16)
-        plan = cuda_stream.plan(H200, config, spec(m, k), b)
+        plan = cuda.plan(H200, config, spec(m, k), b)
     else:
-        plan = cuda_stream.plan_integers(H200, config, **quantized(m, n, k, bits))
+        plan = cuda_stream.plan(H200, config, **quantized(m, n, k, bits))
     (step,) = plan.launches
     return step
 
@@ -47,15 +47,15 @@ COMPILED = [
 @pytest.mark.cover
 @pytest.mark.parametrize(("bits", "config", "m"), COMPILED)
 def test_sums_stay_in_registers_and_products_do_not_wait(compiler, bits, config, m):
-    holds(launch(bits, stream_tiling.CONFIGS[config], m, 8192, 4096))
+    holds(launch(bits, tiling.CONFIGS[config], m, 8192, 4096))
 
 
 @pytest.mark.parametrize("bits", [4, 8, 16])
 def test_a_ring_has_stages_and_fits_with_every_config(bits):
-    for config in stream_tiling.CONFIGS:
+    for config in tiling.CONFIGS:
         for m in (1, 16, 32, 64):
-            of = stream_tiling.stream_of(H200, config, m, 8192, 8192, bits)
-            whole = of.shared + stream_tiling.STATIC + 1024
+            of = tiling.stream_of(H200, config, m, 8192, 8192, bits)
+            whole = of.shared + tiling.STATIC + 1024
             assert of.stages >= 2 and whole * config["resident"] <= H200.shared_per_block + 1024
 
 
@@ -64,7 +64,7 @@ def test_every_byte_that_a_stage_waits_for_is_copied(bits):
     """The number that a launch passes to its barriers is what its boxes hold."""
     chance = random.Random(bits)
     for n, k in SHAPES:
-        m, config = chance.randint(1, 64), chance.choice(stream_tiling.CONFIGS)
+        m, config = chance.randint(1, 64), chance.choice(tiling.CONFIGS)
         step = launch(bits, config, m, n, k)
         expected = next(a.value for a in step.args if getattr(a, "ctype", "") == "i32")
         boxes = {a.tensor: a for a in step.args if isinstance(a, TensorMap)}
@@ -79,8 +79,8 @@ def test_every_byte_that_a_stage_waits_for_is_copied(bits):
 
 def test_all_rows_of_the_weight_belong_to_a_block():
     for n, k in SHAPES:
-        for config in stream_tiling.CONFIGS:
-            of = stream_tiling.stream_of(H200, config, 16, n, k, 16)
+        for config in tiling.CONFIGS:
+            of = tiling.stream_of(H200, config, 16, n, k, 16)
             tiles = -(-n // of.rows)
             if config["cluster"] > 1:  # whose blocks have one tile each
                 assert of.grid == tiles * config["cluster"]
@@ -92,4 +92,4 @@ def test_what_the_copy_engine_cannot_load_is_refused():
     assert "16 bytes" in stream_choice.fits(H200, **quantized(4, 63, 256, 4))
     assert "x: is empty" in stream_choice.fits(H200, **quantized(0, 64, 256, 4))
     expanded = TensorSpec((256, 64), (1, 0), BF16)
-    assert "b: its rows overlap" in stream_tiling.fits(H200, spec(4, 256), expanded)
+    assert "b: its rows overlap" in tiling.fits(H200, spec(4, 256), expanded)

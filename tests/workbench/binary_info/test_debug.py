@@ -129,7 +129,7 @@ def test_a_block_of_a_cluster_can_be_looked_at():
 @pytest.mark.skipif(not shutil.which("gdb"), reason="no gdb on this machine")
 @pytest.mark.skipif(bool(emulator.missing()), reason=str(emulator.missing()))
 def test_barriers_and_a_tile_of_a_hopper_rung_are_shown():
-    source = (ladder("matmul").folder / "cuda_wgmma_tma.cu").read_text().splitlines()
+    source = (ladder("matmul").folder / "teaching" / "cuda_wgmma_tma.cu").read_text().splitlines()
     line = next(i for i, t in enumerate(source, 1) if "kw::store_directly" in t)
     code, out, err = session(
         "matmul.cuda_wgmma_tma",

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from kernelwright.dispatch import ladder, ladders
 from kernelwright.dispatch.selection import config_of
 from kernelwright.workbench.records import metrics
-from kernelwright.workbench.report import overview, report, sections, shown
+from kernelwright.workbench.report import origin, overview, report, sections, shown
 from support.reports import (
     CPU,
     HOSTILE,
@@ -138,6 +139,29 @@ def test_what_shipped_and_what_was_measured_here_differ_in_every_figure():
             assert ('class="row b-cuda here"' in case.chart) == (said == "measured here")
         points = "".join(c for v in machine.over_size for c in v.charts)
         assert ('class="point b-best here"' in points) == (said == "measured here")
+
+
+def test_what_a_checkout_has_committed_is_shipped(tmp_path, monkeypatch):
+    def git(*words):
+        who = ["-c", "user.name=n", "-c", "user.email=e"]
+        subprocess.run(["git", "-C", tmp_path, *who, *words], check=True, capture_output=True)
+
+    def write(machine, *runs):
+        (folder := tmp_path / "records" / machine).mkdir(parents=True, exist_ok=True)
+        text = "".join(json.dumps({"run": run}) + "\n" for run in runs)
+        (folder / "runs.jsonl").write_text(text)
+
+    found = [replace(made_up()[0], run=run) for run in ("a", "b", "c", "d")]
+    monkeypatch.setattr(origin, "RECORDS", tmp_path / "records")
+    write(MACHINE, "a")
+    write(CPU, "b")
+    assert origin.runs_here(found) == {"c", "d"}, "without git, all of its records"
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "records")
+    write(MACHINE, "a", "c")
+    write("nvidia-l4", "d")
+    assert origin.runs_here(found) == {"c", "d"}
 
 
 def test_a_section_is_small(page):

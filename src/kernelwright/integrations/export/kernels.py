@@ -35,7 +35,7 @@ from kernelwright.contract import (
     TensorSpec,
     TritonKernel,
 )
-from kernelwright.contract.symbolic_int import NotOpen, SymbolicInt, Trace, source
+from kernelwright.contract.symbolic_int import SymbolicInt, Trace, source
 from kernelwright.dispatch import ladders
 from kernelwright.dispatch.autograd import of_forward
 from kernelwright.dispatch.launcher import entry_of
@@ -60,8 +60,8 @@ class Kept:
     why: str = ""
 
 
-#: "not ((n0 % 16) == 0)": the plan is one for all sizes.
-_DIVISIBLE = re.compile(r"not \(\(.* % \d+\) == 0\)")
+#: If "((n0 % 16) == 0)" was false, the plan is one for all sizes.
+_DIVISIBLE = re.compile(r"\(\(.* % \d+\) == 0\)")
 
 
 class _Unfit(Exception):
@@ -157,16 +157,13 @@ class _Call:
         try:
             reason = rung.supports(self.gpu, **specs) if rung.supports else None
             plan = entry_of(self.ladder, rung)(self.gpu, config, **specs)
-        except (NotOpen, TypeError) as e:
+        except TypeError as e:
             raise _Unfit(f"the plan of {rung.name} depends on a size: {e}") from None
         if reason:
             raise _Unfit(f"{rung.name}: {reason}")
-        for expression, value in self.trace.fixed.items():
-            if not statically_known_true(sym_eq(self._value(expression), value)):
+        for expression, value in self.trace.decisions.items():
+            if not self._holds(expression, value):
                 raise _Unfit(f"the plan of {rung.name} needs {expression} == {value}")
-        for condition in self.trace.conditions:
-            if not self._holds(condition):
-                raise _Unfit(f"the plan of {rung.name} needs {condition}")
         if plan.constants:
             raise _Unfit(f"{rung.name} has tables in device memory")
         return plan
@@ -189,15 +186,16 @@ class _Call:
         return self._by_expression[expression]
 
     def _value(self, expression: str) -> Any:
-        """The symbolic integer, or the condition, of an expression over open sizes."""
+        """The symbolic integer, or the condition, that an expression over open sizes is."""
         return eval(expression, {"gcd": _gcd}, dict(self.sizes))
 
-    def _holds(self, condition: str) -> bool:
-        negated = condition.startswith("not ")
-        if negated and _DIVISIBLE.fullmatch(condition):
+    def _holds(self, expression: str, decided: int) -> bool:
+        if decided is False and _DIVISIBLE.fullmatch(expression):
             return True
-        value = self._value(condition.removeprefix("not "))
-        return statically_known_true(torch.sym_not(value) if negated else value)
+        value = self._value(expression)
+        if decided is False:
+            return statically_known_true(torch.sym_not(value))
+        return statically_known_true(value if decided is True else sym_eq(value, decided))
 
     def _symbolic(self, value: Any) -> Any:
         return self._value(source(value)) if isinstance(value, SymbolicInt) else value

@@ -75,8 +75,9 @@ def substituted(of: files.Source, path: Path) -> tuple[Ladder, Rung]:
     """The exercise's ladder and rung, with the learner's kernel in place of the rung's."""
     toolchain.prepare(of.rung.backend)
     module, entry = of.rung.entry.split(":")
-    stem = f"_exercise_{of.file_name.replace('.', '_')}"
-    copy = _loaded(f"{of.ladder.package}.{stem}", of.ladder.folder / f"{module}.py")
+    folders = module.split(".")[:-1]
+    stem = ".".join((*folders, f"_exercise_{of.file_name.replace('.', '_')}"))
+    copy = _loaded(f"{of.ladder.package}.{stem}", of.ladder.module_of(of.rung))
     if of.is_cuda:
         setattr(copy, entry, _with_source(getattr(copy, entry), of.path, path.resolve()))
     else:

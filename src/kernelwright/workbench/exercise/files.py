@@ -52,8 +52,8 @@ def source(exercise: Exercise) -> Source:
     operator, _, name = exercise.rung.rpartition(".")
     own = next((x for x in practice.LADDERS if x.name == operator), None)
     ladder, rung = (own, own.rung(name)) if own else rung_named(exercise.rung)
-    name = rung.sources[0] if rung.sources else rung.entry.split(":")[0] + ".py"
-    return Source(exercise, ladder, rung, ladder.folder / name)
+    path = ladder.folder / rung.sources[0] if rung.sources else ladder.module_of(rung)
+    return Source(exercise, ladder, rung, path)
 
 
 def text(of: Source, *, solved: bool = False) -> str:

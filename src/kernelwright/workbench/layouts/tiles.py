@@ -39,7 +39,7 @@ TILES: dict[str, Tile] = {
     "matmul.cuda_wgmma": Tile(
         "Sw<3,0,3> o (64,8):(8,1)",
         "(row, unit) to the place of a unit of 16 bytes: the 128-byte swizzle of TMA and wgmma",
-        "matmul/gemm/cuda_wgmma.cu",
+        "matmul/gemm/teaching/cuda_wgmma.cu",
         ("block * 8192 + row * 128 + (u ^ row % 8) * 16",),
         "i * 128 + (j ^ i % 8) * 16",
         divisor=16,

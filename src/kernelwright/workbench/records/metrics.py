@@ -57,9 +57,6 @@ class Row:
         """95% interval of `cold`."""
         if self.record is None or not self.record.cold:
             return None
-        if self.record.interval:
-            low, high = self.record.interval
-            return low, high
         return interval(self.record.cold)
 
     @property

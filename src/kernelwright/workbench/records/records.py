@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.dispatch import data
-from kernelwright.support.settings import CHECKOUT, DATA, PACKAGE, settings
+from kernelwright.support.settings import RECORDS, settings
 
-#: The records of a checkout; in an installed package, the shipped summaries of them.
-ROOT = (PACKAGE.parents[1] if CHECKOUT else DATA) / "records"
+ROOT = RECORDS
 #: The machine whose records README and the operator pages show.
 REFERENCE_MACHINE = "nvidia-h200"
 SAMPLES = 64
@@ -51,9 +50,7 @@ class Record:
         why: what went wrong, in one line.
         error, budget: {"norm", "p999", "worst"} as in `contract.compare`, or None.
         cold, warm, host: up to 64 samples, microseconds per call: GPU time with operands in DRAM,
-            GPU time with operands in L2 if they fit, host time of the call. The shipped summaries
-            (tools/summaries.py) have the minimum, the quartiles and the maximum instead.
-        interval: in a summary, the 95% interval of the median cold time; else empty.
+            GPU time with operands in L2 if they fit, host time of the call.
         bytes, flops: the operator's cost for this case.
         bound: "launch", "latency", "bandwidth", "compute" or "".
         workspace: peak bytes of GPU memory of a call, beyond arguments and results.
@@ -73,7 +70,6 @@ class Record:
     cold: tuple[float, ...] = ()
     warm: tuple[float, ...] = ()
     host: tuple[float, ...] = ()
-    interval: tuple[float, ...] = ()
     bytes: int = 0
     flops: int = 0
     bound: str = ""

@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Iterable
 
 from kernelwright.dispatch import data
-from kernelwright.support.settings import DATA
+from kernelwright.support.settings import CHECKOUT, RECORDS
 from kernelwright.workbench.records.metrics import Row
 from kernelwright.workbench.records.records import Record
 
 HERE, SHIPPED = "measured here", "shipped"
 
 
-def runs_here(measured: Iterable[Record]) -> frozenset[str]:
+def runs_here(found: Iterable[Record]) -> frozenset[str]:
     """The runs among the records that are not in the package: those added by `--record` or `ledger
-    --merge`."""
-    files = (DATA / "records").glob("*/runs.jsonl")
-    shipped = {line["run"] for path in files for _, line in data.lines(path)}
-    return frozenset(r.run for r in measured) - shipped
+    --merge`. A checkout without git cannot tell them from its own."""
+    shipped = _committed() if CHECKOUT else None
+    if shipped is None:
+        files = RECORDS.glob("*/runs.jsonl")
+        shipped = {line["run"] for path in files for _, line in data.lines(path)}
+    return frozenset(r.run for r in found) - shipped
+
+
+def _committed() -> set[str] | None:
+    """The runs in the last commit of the checkout; None if git knows none."""
+    listed = _git("ls-tree", "-r", "--name-only", "HEAD").splitlines()
+    names = [f"HEAD:./{name}" for name in listed if name.endswith("/runs.jsonl")]
+    if not names:
+        return None
+    return {json.loads(line)["run"] for line in _git("show", *names).splitlines()}
+
+
+def _git(*words: str) -> str:
+    """git's output in the folder of the records; "" if it fails."""
+    git = ["git", "-C", str(RECORDS), *words]
+    try:
+        return subprocess.run(git, capture_output=True, encoding="utf-8").stdout
+    except FileNotFoundError:
+        return ""
 
 
 def of(row: Row, here: frozenset[str]) -> str:

@@ -7,6 +7,7 @@ import ast
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -230,26 +231,25 @@ def _rungs(lad: Ladder, seen: dict[tuple[str, str], str]) -> list[RungView]:
         changed = _diff(text, code) if lower and text != code and same == mine else []
         below[language] = rung.name, code
         proven = proven_on(lad, rung) if rung.is_gpu else ()
-        notes, calls = dissect.notes(lad.folder / path) if rung.backend == "cuda" else ({}, ())
+        notes, calls = dissect.notes(path) if rung.backend == "cuda" else ({}, ())
         same_as = "" if same == mine else same
-        out.append(RungView(rung, proven, path, code, lower, changed, same_as, notes, calls))
+        out.append(RungView(rung, proven, path.name, code, lower, changed, same_as, notes, calls))
     return out
 
 
-def source(lad: Ladder, rung: Rung) -> tuple[str, str]:
-    """(file name, text) of a rung's source: its .cu, its module, or its function."""
+def source(lad: Ladder, rung: Rung) -> tuple[Path, str]:
+    """(file, text) of a rung's source: its .cu, its module, or its function."""
     if rung.sources:
         path = lad.folder / rung.sources[0]
-        return path.name, path.read_text(encoding="utf-8")
-    module, function = rung.entry.split(":")
-    path = lad.folder / f"{module}.py"
+        return path, path.read_text(encoding="utf-8")
+    path, function = lad.module_of(rung), rung.entry.split(":")[1]
     text = path.read_text(encoding="utf-8")
     if rung.is_gpu:
-        return path.name, text
+        return path, text
     for node in ast.parse(text).body:
         if isinstance(node, ast.FunctionDef) and node.name == function:
-            return path.name, (ast.get_source_segment(text, node) or "") + "\n"
-    return path.name, text
+            return path, (ast.get_source_segment(text, node) or "") + "\n"
+    return path, text
 
 
 def _diff(old: str, new: str) -> list[DiffLine]:

@@ -30,6 +30,6 @@ def in_folder(ladder: Ladder, e: Exception) -> str:
     if isinstance(e, NoSpace):
         raise e
     frames = traceback.extract_tb(e.__traceback__)
-    lines = [f for f in frames if Path(f.filename).parent == ladder.folder]
+    lines = [f for f in frames if Path(f.filename).is_relative_to(ladder.folder)]
     where = f" ({Path(lines[-1].filename).name}:{lines[-1].lineno})" if lines else ""
     return f"{type(e).__name__}: {e}{where}"

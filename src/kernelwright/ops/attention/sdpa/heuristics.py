@@ -138,8 +138,7 @@ def _one_wave(gpu, heads: int, rows: int) -> bool:
 
 def _hopper(gpu, d: int, heads: int, rows: int, keys: int, causal: bool) -> tuple[str, ...]:
     """The rungs for Hopper, the fastest first: one block for each tile if all run at once, or a
-    head has more tiles than the GPU multiprocessors; a counter of tiles if many are unequal, or
-    groups alternate in threes."""
+    head has more tiles than the GPU multiprocessors; a counter of tiles if many are unequal."""
     if d > 128:
         return ("cuda_wgmma_wide",)
     if _one_wave(gpu, heads, rows):
@@ -147,7 +146,7 @@ def _hopper(gpu, d: int, heads: int, rows: int, keys: int, causal: bool) -> tupl
     if causal and d > 64 and keys >= LONGEST_CAUSAL:
         return ("cuda_wgmma", "cuda_wgmma_dynamic")
     tiles = heads * cdiv(rows, 128)
-    if tiles > UNEQUAL[128 if d > 96 else 64] if causal else d <= 64:
+    if causal and tiles > UNEQUAL[128 if d > 96 else 64]:
         return ("cuda_wgmma_dynamic", "cuda_wgmma_persistent")
     return ("cuda_wgmma_persistent", "cuda_wgmma_dynamic")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.eligibility import kind, other_dtype
-from kernelwright.ops.matmul.gemm.few_rows_tiling import HALVES
+from kernelwright.ops.matmul.gemm.few_rows.tiling import HALVES
 
 from .spec import outputs
 

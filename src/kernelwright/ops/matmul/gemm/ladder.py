@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from kernelwright.contract import Ladder, Rung, rungs
 
-from . import few_rows_choice, few_rows_ladder, heuristics, hopper_ladder, spec
+from . import heuristics, spec
+from .few_rows import choice
+from .few_rows import ladder as few_rows
+from .hopper import ladder as hopper
 
 
 def _lesson(trick: str, idea: str, configs=({},), supports=heuristics.fits_rows) -> Rung:
-    """A teaching rung, for contiguous rows."""
-    return rungs.cuda(trick, "", idea, supports, configs, dispatchable=False)
+    """A rung of teaching/, for contiguous rows."""
+    return Rung(
+        f"cuda_{trick}",
+        "cuda",
+        f"teaching.cuda:{trick}",
+        idea,
+        supports=supports,
+        configs=configs,
+        dispatchable=False,
+        sources=(f"teaching/cuda_{trick}.cu",),
+    )
 
 
 RUNGS = (
@@ -29,8 +41,13 @@ RUNGS = (
         "torch.matmul under torch.compile",
         supports=heuristics.fits_compiled,
     ),
-    rungs.numba(
-        "tile", "", "square tiles in shared memory, in Python", heuristics.fits_rows, ({},)
+    Rung(
+        "numba_tile",
+        "numba",
+        "teaching.numba_tile:plan",
+        "square tiles in shared memory, in Python",
+        supports=heuristics.fits_rows,
+        dispatchable=False,
     ),
     _lesson("naive", "one thread per element"),
     _lesson("coalesced", "neighboring threads process neighboring columns"),
@@ -80,8 +97,8 @@ RUNGS = (
         heuristics.TRITON_CONFIGS,
         heuristic=heuristics.choose_triton,
     ),
-    *hopper_ladder.RUNGS,
-    *few_rows_ladder.RUNGS,
+    *hopper.RUNGS,
+    *few_rows.RUNGS,
 )
 LINEAR_RUNGS = (
     Rung(
@@ -130,15 +147,15 @@ LINEAR_RUNGS = (
         heuristics.TRITON_CONFIGS,
         heuristic=heuristics.choose_triton_linear,
     ),
-    *hopper_ladder.LINEAR_RUNGS,
-    *few_rows_ladder.LINEAR_RUNGS,
+    *hopper.LINEAR_RUNGS,
+    *few_rows.LINEAR_RUNGS,
 )
-LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, few_rows_choice.order, heuristics.bucket)
+LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, choice.order, heuristics.bucket)
 LADDER_LINEAR = Ladder(
     spec.LINEAR,
     LINEAR_RUNGS,
     __package__,
-    few_rows_choice.order_linear,
+    choice.order_linear,
     heuristics.bucket_linear,
     "peers:PEERS",
 )

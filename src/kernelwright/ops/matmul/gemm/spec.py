@@ -316,8 +316,8 @@ def linear_noise(x, weight, bias, gate, residual, activation, keep, tf32=False):
         of_h = of_h * gate.double().abs() + U * h.abs()
     if residual is not None:
         of_h = of_h + U * (h + residual.double()).abs()
-    found = (of_h, of_z if keep else x.new_empty(0).double())
-    return tuple(t.nan_to_num(0, 0, 0) for t in found)
+    bounds = (of_h, of_z if keep else x.new_empty(0).double())
+    return tuple(t.nan_to_num(0, 0, 0) for t in bounds)
 
 
 LINEAR = Operator(

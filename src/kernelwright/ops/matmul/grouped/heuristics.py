@@ -1,13 +1,13 @@
 """Which rung handles a grouped product, and its launch parameters. Imports no kernel language. The
-numbers of the configs are those of the Hopper rungs of matmul (gemm/hopper_tiling.py)."""
+numbers of the configs are those of the Hopper rungs of matmul (gemm/hopper/tiling.py)."""
 
 from __future__ import annotations
 
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.eligibility import kind
-from kernelwright.ops.matmul.gemm.hopper_tiling import DTYPES, Matrix, matrix, transposed
+from kernelwright.ops.matmul.gemm.hopper.tiling import DTYPES, Matrix, matrix, transposed
 
-MOST_GROUPS = 1024  # kMostGroups of cuda_grouped.cu
+MOST_GROUPS = 1024  # kMostGroups of cuda_wgmma.cu
 TILE = 64  # kTile of cuda_mma.cu
 
 CONFIGS = (
@@ -52,12 +52,12 @@ def fits_wgmma(gpu, a, b, offsets):
     if b.shape[2] % 8:
         return f"rows of {b.shape[2]} results are not multiples of 16 bytes"
     for name, t in (("a", a), ("b", transposed(b))):
-        layout = matrix(name, t) if t.align >= 16 else f"{name}: is not aligned to 16 bytes"
-        if isinstance(layout, str):
-            return layout
-        if name == "a" and not layout.k_major:
+        operand = matrix(name, t) if t.align >= 16 else f"{name}: is not aligned to 16 bytes"
+        if isinstance(operand, str):
+            return operand
+        if name == "a" and not operand.k_major:
             return "a: is not contiguous along k"
-        if name == "b" and b.shape[0] > 1 and not layout.batched:
+        if name == "b" and b.shape[0] > 1 and not operand.batched:
             return "b: has stride 0 between groups"
     return None
 

@@ -16,7 +16,7 @@ def _wgmma(suffix: str, idea: str, supports) -> Rung:
         supports=supports,
         configs=heuristics.CONFIGS,
         heuristic=heuristics.choose,
-        sources=("../gemm/cuda_grouped.cu",),
+        sources=("cuda_wgmma.cu",),
     )
 
 

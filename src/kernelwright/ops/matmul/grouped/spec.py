@@ -138,8 +138,8 @@ def swiglu_noise(a, b, offsets):
     of_gate, of_up = _noise(a, b, offsets).chunk(2, -1)
     h = _activations.silu(gate)
     of_h = of_gate * _activations.silu_slope(gate).abs() + _activations.silu_noise(gate)
-    error = of_h * up.abs() + of_up * h.abs() + U * (h * up).abs()
-    return (error.nan_to_num(0, 0, 0),)
+    bound = of_h * up.abs() + of_up * h.abs() + U * (h * up).abs()
+    return (bound.nan_to_num(0, 0, 0),)
 
 
 SWIGLU = Operator(

@@ -8,8 +8,10 @@ import torch
 
 from kernelwright.contract import Ladder, Rung, arguments, autocast, rungs
 from kernelwright.dispatch import Rule, bind
-from kernelwright.ops.matmul.gemm import few_rows_cluster_choice, matmul, stream_tiling
-from kernelwright.ops.matmul.gemm.few_rows_tiling import CONFIGS
+from kernelwright.ops.matmul.gemm import matmul
+from kernelwright.ops.matmul.gemm.few_rows import cluster_choice
+from kernelwright.ops.matmul.gemm.few_rows.tiling import CONFIGS
+from kernelwright.ops.matmul.gemm.stream import tiling
 from kernelwright.ops.reduce.sum import sum
 
 from . import heuristics, spec, stream_choice
@@ -51,7 +53,7 @@ RUNGS = (
         "cuda_cluster:plan",
         "up to 64 rows: k shared by a cluster, each lane copies what it multiplies",
         supports=heuristics.fits_cluster,
-        configs=few_rows_cluster_choice.CONFIGS,
+        configs=cluster_choice.CONFIGS,
         sources=("cuda_few_rows_cluster.cu",),
         heuristic=heuristics.choose_cluster,
     ),
@@ -61,7 +63,7 @@ RUNGS = (
         "cuda_cluster:wgmma",
         "up to 64 rows: Hopper's tensor cores, the weight in registers, x in shared memory",
         supports=heuristics.fits_wgmma,
-        configs=few_rows_cluster_choice.WGMMA_CONFIGS,
+        configs=cluster_choice.WGMMA_CONFIGS,
         sources=("cuda_few_rows_wgmma.cu",),
         heuristic=heuristics.choose_wgmma,
     ),
@@ -71,8 +73,8 @@ RUNGS = (
         "cuda_stream:plan",
         "up to 64 rows: one warp streams the weight by the copy engine",
         supports=stream_choice.fits,
-        configs=stream_tiling.CONFIGS,
-        sources=("../gemm/cuda_integers_stream.cu",),
+        configs=tiling.CONFIGS,
+        sources=("cuda_few_rows_stream.cu",),
         heuristic=stream_choice.choose,
     ),
 )

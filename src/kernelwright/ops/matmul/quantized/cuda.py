@@ -7,8 +7,8 @@ from pathlib import Path
 from kernelwright.contract import NULL, CudaKernel, Launch, Plan, i32, i64
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE
-from kernelwright.ops.matmul.gemm.cuda_few_rows import planned
-from kernelwright.ops.matmul.gemm.few_rows_tiling import (
+from kernelwright.ops.matmul.gemm.few_rows.cuda import planned
+from kernelwright.ops.matmul.gemm.few_rows.tiling import (
     ROWS,
     SLICE,
     line_of,

@@ -7,9 +7,9 @@ from pathlib import Path
 from kernelwright.contract import NULL, Plan, i32, i64
 from kernelwright.contract.symbolic_int import fixed
 from kernelwright.contract.template_args import CTYPE
-from kernelwright.ops.matmul.gemm.cuda_few_rows_cluster import places, planned
-from kernelwright.ops.matmul.gemm.few_rows_cluster_tiling import split_of, wgmma_split_of
-from kernelwright.ops.matmul.gemm.few_rows_tiling import line_of
+from kernelwright.ops.matmul.gemm.few_rows.cluster_tiling import split_of, wgmma_split_of
+from kernelwright.ops.matmul.gemm.few_rows.cuda_cluster import places, planned
+from kernelwright.ops.matmul.gemm.few_rows.tiling import line_of
 
 FOLDER = Path(__file__).parent
 

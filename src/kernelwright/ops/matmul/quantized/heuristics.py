@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.eligibility import kind, no_clusters, unsupported_dtype
-from kernelwright.ops.matmul.gemm.few_rows_cluster_choice import (
+from kernelwright.ops.matmul.gemm.few_rows.cluster_choice import (
     choose_split,
     choose_wgmma_split,
     held,
     no_wgmma,
     wgmma_held,
 )
-from kernelwright.ops.matmul.gemm.few_rows_tiling import (
+from kernelwright.ops.matmul.gemm.few_rows.tiling import (
     FEW,
     HALVES,
     MOST,

@@ -1,11 +1,11 @@
-"""Which products with a quantized weight hopper/stream.cuh supports, and with which config. Imports
+"""Which products with a quantized weight stream.cuh supports, and with which config. Imports
 no kernel language."""
 
 from __future__ import annotations
 
-from kernelwright.ops.matmul.gemm.few_rows_cluster_choice import no_wgmma
-from kernelwright.ops.matmul.gemm.few_rows_tiling import Sides
-from kernelwright.ops.matmul.gemm.stream_tiling import choose_config, held
+from kernelwright.ops.matmul.gemm.few_rows.cluster_choice import no_wgmma
+from kernelwright.ops.matmul.gemm.few_rows.tiling import Sides
+from kernelwright.ops.matmul.gemm.stream.tiling import choose_config, held
 
 from .heuristics import fits_tensor_cores
 

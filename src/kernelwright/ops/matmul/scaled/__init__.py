@@ -12,7 +12,6 @@ from .spec import BLOCK, FP8, KINDS, MOST
 
 __all__ = ["LADDER", "quantize_fp8", "scaled_mm"]
 
-SOURCES = ("../gemm/cuda_scaled.cu",)
 RUNGS = (
     *rungs.pytorch(
         manual="float32 operands in memory, then a product",
@@ -27,7 +26,7 @@ RUNGS = (
         supports=heuristics.fits_fast,
         configs=heuristics.FAST_CONFIGS,
         heuristic=heuristics.choose_fast,
-        sources=SOURCES,
+        sources=("cuda_wgmma.cu",),
     ),
     Rung(
         "cuda_promoted",
@@ -37,7 +36,7 @@ RUNGS = (
         supports=heuristics.fits_promoted,
         configs=heuristics.PROMOTED_CONFIGS,
         heuristic=heuristics.choose_promoted,
-        sources=SOURCES,
+        sources=("cuda_wgmma.cu",),
     ),
 )
 LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, heuristics.order, heuristics.bucket)

@@ -1,19 +1,20 @@
-"""Launches of the CUDA rungs. The kernel is ../gemm/cuda_scaled.cu, in the folder of the Hopper
-headers that it includes."""
+"""Launches of the CUDA rungs. The kernel is explained in cuda_wgmma.cu."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import torch
 
 from kernelwright.contract import Launch, Plan, TensorMap, TensorSpec, i32
 from kernelwright.contract.arithmetic import cdiv
-from kernelwright.ops.matmul.gemm.cuda_hopper import (
+from kernelwright.ops.matmul.gemm.hopper.cuda import (
     BOX,
-    _kernel,
-    _result_map,
-    _Tiles,
+    Tiles,
+    cuda_kernel,
+    result_map,
 )
-from kernelwright.ops.matmul.gemm.hopper_tiling import multiplying
+from kernelwright.ops.matmul.gemm.hopper.tiling import multiplying
 
 from .heuristics import UNIT
 from .spec import BLOCK, FP8
@@ -29,15 +30,15 @@ def promoted(gpu, config, a, b, scale_a, scale_b, kind, fast):
 
 def _scaled(gpu, config, a, b, kind: str, promote: bool) -> Plan:
     (m, k), n = a.shape, b.shape[0]
-    tiles = _Tiles(gpu, config, 1, m, n)
+    tiles = Tiles(gpu, config, 1, m, n)
     map_a, bytes_a = _map("a", a, config["bm"], config.get("cols", 1))
     map_b, bytes_b = _map("b", b, config["bn"], config.get("rows", 1))
-    kernel = _kernel(
-        "scaled", "matmul_scaled", config["bm"], config["bn"], config["stages"], config["boxes"],
-        multiplying(config), config.get("rows", 1), config.get("cols", 1), kind.upper(), promote,
-        cluster=tiles.cluster,
+    kernel = cuda_kernel(
+        Path(__file__).with_name("cuda_wgmma.cu"), "matmul_scaled", config["bm"], config["bn"],
+        config["stages"], config["boxes"], multiplying(config), config.get("rows", 1),
+        config.get("cols", 1), kind.upper(), promote, cluster=tiles.cluster,
     )  # fmt: skip
-    out = _result_map("c", TensorSpec.contiguous((1, m, n), torch.bfloat16))
+    out = result_map("c", TensorSpec.contiguous((1, m, n), torch.bfloat16))
     numbers = (m, n, *tiles.order, tiles.count, cdiv(k, BLOCK), bytes_a + bytes_b)
     args = (map_a, map_b, out, "scale_a", "scale_b", *map(i32, numbers))
     groups = multiplying(config)

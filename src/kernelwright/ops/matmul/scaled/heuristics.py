@@ -1,6 +1,6 @@
 """Which rung handles a product of 8-bit operands, and its launch parameters. Imports no kernel
 language. The numbers of the configs are those of the Hopper rungs of matmul
-(gemm/hopper_tiling.py)."""
+(gemm/hopper/tiling.py)."""
 
 from __future__ import annotations
 

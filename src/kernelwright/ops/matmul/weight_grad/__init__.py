@@ -25,7 +25,7 @@ RUNGS = (
         supports=heuristics.fits,
         configs=heuristics.CONFIGS,
         heuristic=heuristics.choose,
-        sources=("../gemm/cuda_accumulate.cu",),
+        sources=("cuda_wgmma.cu",),
     ),
     Rung(
         "cuda_reduce",
@@ -35,7 +35,7 @@ RUNGS = (
         supports=heuristics.fits,
         configs=heuristics.REDUCE_CONFIGS,
         heuristic=heuristics.choose_reduce,
-        sources=("../gemm/cuda_accumulate_reduce.cu",),
+        sources=("cuda_reduce.cu",),
     ),
 )
 LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, heuristics.order, heuristics.bucket)

@@ -1,6 +1,6 @@
 """Which rung handles the gradient of a weight, and its launch parameters. Imports no kernel
 language. The numbers of the configs are those of the Hopper rungs of matmul
-(gemm/hopper_tiling.py)."""
+(gemm/hopper/tiling.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.eligibility import kind
-from kernelwright.ops.matmul.gemm.hopper_tiling import DTYPES, Matrix, matrix, transposed
+from kernelwright.ops.matmul.gemm.hopper.tiling import DTYPES, Matrix, matrix, transposed
 
 CONFIGS = (
     {"bm": 128, "bn": 256, "stages": 4, "boxes": 0},
@@ -35,12 +35,12 @@ def fits(gpu, total, gy, x):
     if not total.is_contiguous() or total.align < 8 or total.shape[1] % 2:
         return "total: must be contiguous, aligned to 8 bytes and of even width"
     for name, t in (("gy", gy), ("x", x)):
-        layout = (
+        operand = (
             matrix(name, transposed(t)) if t.align >= 16 else f"{name}: is not aligned to 16 bytes"
         )
-        if isinstance(layout, str):
-            return layout
-        if layout.k_major:
+        if isinstance(operand, str):
+            return operand
+        if operand.k_major:
             return f"{name}: its rows are not contiguous"
     tiles = cdiv(total.shape[0], 64) * cdiv(total.shape[1], 128)
     return f"{tiles} tiles do not fit an int32" if tiles > 2**31 - 512 else None

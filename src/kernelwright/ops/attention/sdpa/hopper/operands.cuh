@@ -1,7 +1,7 @@
 // Additions to the matrix products' headers for attention on Hopper: four-dimensional boxes, tiles
 // of rows in shared memory as operands, and wgmma with A in registers.
 #pragma once
-#include "hopper/wgmma.cuh"
+#include "kw/hopper/wgmma.cuh"
 
 namespace kw {
 

@@ -1,7 +1,7 @@
 // Stores sums from registers directly to memory, two adjacent elements of a row at a time: each 8
 // rows of a warp are 8 stores of 16 bytes, half a sector.
 #pragma once
-#include "hopper/epilogue.cuh"
+#include "epilogue.cuh"
 
 namespace kw {
 

@@ -1,8 +1,8 @@
 // The pipeline of all Hopper rungs: slices of A and B with 64 elements along k, in a ring in shared
 // memory between the warp that loads them and the warp groups that multiply them.
 #pragma once
-#include "hopper/tiles.cuh"
-#include "hopper/wgmma.cuh"
+#include "tiles.cuh"
+#include "kw/hopper/wgmma.cuh"
 
 namespace kw {
 

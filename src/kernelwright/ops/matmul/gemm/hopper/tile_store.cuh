@@ -1,7 +1,7 @@
 // Stores a tile from registers to memory.
 #pragma once
-#include "hopper/epilogue.cuh"
-#include "hopper/tiles.cuh"
+#include "epilogue.cuh"
+#include "tiles.cuh"
 
 namespace kw {
 

@@ -1,6 +1,6 @@
 // Which tile of C a block computes: its position in a cluster, the order of tiles, their origins.
 #pragma once
-#include "hopper/async.cuh"
+#include "kw/hopper/async.cuh"
 
 namespace kw {
 

@@ -1,3 +1,0 @@
-// Includes the matrix products' header of this name.
-#pragma once
-#include "../../../matmul/gemm/hopper/async.cuh"

@@ -1,0 +1,1 @@
+"""The rungs for products with up to 64 rows."""

@@ -1,0 +1,1 @@
+"""The rungs for Hopper's tensor cores."""

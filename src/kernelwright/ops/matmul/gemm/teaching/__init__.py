@@ -1,0 +1,1 @@
+"""Teaching steps: rungs that are never dispatched."""
