@@ -94,12 +94,12 @@ def export(
         raise UsageError(f"--dtype: {dtype!r} is not one of {', '.join(DTYPES)}")
     with printing(as_json) as out:
         with waiting("exporting", out):
-            found = _subject(subject, dtype, case, _device(onnx, device))
+            target = _subject(subject, dtype, case, _device(onnx, device))
             if onnx is not None:
-                result = _onnx(found, onnx, opset, check)
+                result = _onnx(target, onnx, opset, check)
             else:
                 assert aoti is not None
-                result = _aoti(found, aoti, with_kernels, check)
+                result = _aoti(target, aoti, with_kernels, check)
         if as_json:
             out.emit(result)
         else:
@@ -136,8 +136,8 @@ def _subject(name: str, dtype: str | None, case: str | None, device: str) -> Sub
         raise UsageError("--dtype: an operator has the dtype of its case; use --case")
     from kernelwright.workbench import listing
 
-    (found, *_) = listing.named([name])
-    return subjects.of_operator(found, listing.case_named(found, case) if case else None, device)
+    (ladder, *_) = listing.named([name])
+    return subjects.of_operator(ladder, listing.case_named(ladder, case) if case else None, device)
 
 
 def _onnx(subject: Subject, path: Path, opset: int | None, check: bool) -> dict[str, Any]:

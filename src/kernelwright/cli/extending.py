@@ -68,9 +68,9 @@ def extension(
             from kernelwright.workbench import listing
             from kernelwright.workbench.extension import project
 
-            found = ladder(operator)
-            cases = [listing.case_named(found, c) for c in case or ()]
-            written = project.write(found, found.rung(name), style, into, cases)
+            owner = ladder(operator)
+            cases = [listing.case_named(owner, c) for c in case or ()]
+            written = project.write(owner, owner.rung(name), style, into, cases)
         if as_json:
             out.emit({"files": [str(p) for p in written]})
         else:

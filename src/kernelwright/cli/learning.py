@@ -159,21 +159,21 @@ def dissect(
             from .render import dissection, terminal
 
             pairs = [p for p in verify.chosen(rungs) if p[1].backend == "cuda" or "." in rungs[0]]
-            found: list[Any] = []
+            dissections: list[Any] = []
             for ladder, rung in pairs:
                 for at in [listing.case_named(ladder, c) for c in case or ()] or [None]:
                     if at and len(pairs) > 1 and not module.takes(ladder, rung, at):
                         continue
                     say(f"dissecting {ladder.name}.{rung.name}")
                     with terminal.checked():
-                        found.append(module.dissect(ladder, rung, at))
+                        dissections.append(module.dissect(ladder, rung, at))
                     if not as_json:
                         source = ladder.folder / rung.sources[0]
-                        out.print(dissection.dissection(found[-1], source), "")
+                        out.print(dissection.dissection(dissections[-1], source), "")
         if record:
-            recorded(out, module.save(found))
+            recorded(out, module.save(dissections))
         if as_json:
-            out.emit([module.as_json(d) for d in found])
+            out.emit([module.as_json(d) for d in dissections])
     return GOOD
 
 

@@ -79,13 +79,13 @@ def learn(
             return _quiz(out, as_json, lang)
 
         if name is None:
-            found = [module.read(n, lang) for n in module.NAMES]
+            lessons = [module.read(n, lang) for n in module.NAMES]
             if as_json:
-                out.emit([{"lesson": x.name, "title": x.title} for x in found])
+                out.emit([{"lesson": x.name, "title": x.title} for x in lessons])
             else:
                 from .render import lessons as show
 
-                out.print(show.listing(found, lang))
+                out.print(show.listing(lessons, lang))
             return GOOD
         of = module.named(name, lang)
         if len(answer or ()) > len(of.questions):

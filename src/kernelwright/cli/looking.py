@@ -43,11 +43,11 @@ def list_(
 
             from .render import results
 
-            found = listing.listing(ops or ())
+            operators = listing.listing(ops or ())
         if as_json:
-            out.emit(found)
+            out.emit(operators)
         else:
-            out.print(results.listing(found))
+            out.print(results.listing(operators))
     return GOOD
 
 
@@ -78,15 +78,15 @@ def env(
             from .render import results
 
             said: Callable[[Any], None] = lambda r: say(f"measuring {r.rung} {r.case}")  # noqa: E731
-            found = module.env(roofs=roofs, quick=quick, on_roof=said)
+            machine = module.env(roofs=roofs, quick=quick, on_roof=said)
         if record:
             from kernelwright.workbench.records import records
 
-            recorded(out, records.save(found.roofs, found.environment))
+            recorded(out, records.save(machine.roofs, machine.environment))
         if as_json:
-            out.emit(results.env_data(found))
+            out.emit(results.env_data(machine))
         else:
-            out.print(results.env(found))
+            out.print(results.env(machine))
     return GOOD
 
 
@@ -129,16 +129,16 @@ def inspect(
             ladder, chosen = listing.rung_named(rung)
             at = listing.case_named(ladder, case) if case else None
             with terminal.checked():
-                found = module.inspect(ladder, chosen.name, at, arch)
+                inspections = module.inspect(ladder, chosen.name, at, arch)
         texts = [k for k, on in (("ptx", ptx), ("sass", sass), ("ttgir", ttgir)) if on]
         if as_json:
-            out.emit([i.as_json(texts=bool(texts)) for i in found])
+            out.emit([i.as_json(texts=bool(texts)) for i in inspections])
         elif texts:
-            for i in found:
+            for i in inspections:
                 for kind in texts:
                     out.print(getattr(i, kind) or f"({i.kernel} has no {kind})", markup=False)
         else:
-            for i in found:
+            for i in inspections:
                 out.print(results.inspection(i), "")
     return GOOD
 

@@ -31,17 +31,17 @@ def known(names: Names) -> Names:
 def complete(incomplete: str) -> list[str]:
     """Operators and rungs that begin with the typed text."""
     every = rungs()
-    names = [*every, *(f"{op}.{rung}" for op, found in every.items() for rung in found)]
+    names = [*every, *(f"{op}.{rung}" for op, its_rungs in every.items() for rung in its_rungs)]
     return [n for n in names if n.startswith(incomplete)]
 
 
 def rungs() -> dict[str, list[str]]:
     """Names of the rungs of each operator, from the source hashes in the package."""
-    found: dict[str, list[str]] = {name: [] for name in PUBLIC}
+    by_operator: dict[str, list[str]] = {name: [] for name in PUBLIC}
     for name in json.loads((DATA / "hashes.json").read_text(encoding="utf-8")):
         operator, _, rung = name.rpartition(".")
-        found.setdefault(operator, []).append(rung)
-    return found
+        by_operator.setdefault(operator, []).append(rung)
+    return by_operator
 
 
 def suggestion(name: str, among: Iterable[str]) -> str:

@@ -63,18 +63,18 @@ def check(
             program, arguments = one_kernel.program_of(target, launch, Path(folder))
             *first, one = seeds
             for other in first:
-                found = run_program.emulated(program, arguments, "h200", checks, other)
-                if found.findings or found.notes:
+                result = run_program.emulated(program, arguments, "h200", checks, other)
+                if result.findings or result.notes:
                     one = other
                     break
             else:
-                found = run_program.emulated(program, arguments, "h200", checks, one)
+                result = run_program.emulated(program, arguments, "h200", checks, one)
         if as_json:
-            out.emit({"ok": not _wrong(found), "seed": one, "findings": found.findings})
+            out.emit({"ok": not _wrong(result), "seed": one, "findings": result.findings})
         else:
-            for part in programs.after(found, True):
+            for part in programs.after(result, True):
                 out.print(part)
-    return WRONG if _wrong(found) else GOOD
+    return WRONG if _wrong(result) else GOOD
 
 
 def dissect(target: str, launch: Path | None, as_json: bool, wide: bool) -> int:
@@ -86,13 +86,13 @@ def dissect(target: str, launch: Path | None, as_json: bool, wide: bool) -> int:
 
         with tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
             program, arguments = one_kernel.program_of(target, launch, Path(folder))
-            found = run_program.dissect(program, arguments, "h200")
+            result = run_program.dissect(program, arguments, "h200")
         if as_json:
-            out.emit(found.dissected)
+            out.emit(result.dissected)
         else:
-            for part in programs.after(found, False):
+            for part in programs.after(result, False):
                 out.print(part)
-    return WRONG if _wrong(found) else GOOD
+    return WRONG if _wrong(result) else GOOD
 
 
 def debug(target: str, launch: Path | None, options: Sequence[str] = ()) -> None:
@@ -104,5 +104,5 @@ def debug(target: str, launch: Path | None, options: Sequence[str] = ()) -> None
     run_program.debug(program, arguments, "h200", options)
 
 
-def _wrong(found: Result) -> bool:
-    return found.failed or found.code != 0
+def _wrong(result: Result) -> bool:
+    return result.failed or result.code != 0

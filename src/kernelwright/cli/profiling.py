@@ -76,18 +76,18 @@ def profile(
                 return workload.make(what, model, batch, context, where)
 
             say("profiling")
-            found = module.profile(make(), where, out)
+            profiled = module.profile(make(), where, out)
             say("timing with the other rung")
             swapped = [swaps.measure(make, op, rung, where) for op, rung in pairs]
             say("running Nsight Compute")
             counted = counters.measure(what, model, batch, context) if ncu else []
         if as_json:
-            console.emit({"profile": found, "swaps": swapped, "ncu": counted})
+            console.emit({"profile": profiled, "swaps": swapped, "ncu": counted})
             return GOOD
-        console.print(profiles.profile(found), profiles.operators(found))
+        console.print(profiles.profile(profiled), profiles.operators(profiled))
         if counted:
             console.print(profiles.counters(counted))
-        lines = [*profiles.files(found), *(x for s in swapped for x in profiles.swap(s))]
+        lines = [*profiles.files(profiled), *(x for s in swapped for x in profiles.swap(s))]
         for line in lines:
             console.print(line, markup=False, soft_wrap=True)
     return GOOD

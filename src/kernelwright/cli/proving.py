@@ -128,7 +128,7 @@ def _watch(
             chosen = scaffold.operators(names)
             stream = findings.watching(verify_.chosen(chosen), checks)
             shown = None if as_json else lambda rows: out.print(findings.watched(stream, rows))
-            found = report.watch(chosen, checks, seeds, on_result=shown)
+            watched = report.watch(chosen, checks, seeds, on_result=shown)
         if record:
             from kernelwright.machine import here, slug
             from kernelwright.workbench.bench import bench as timing
@@ -136,12 +136,12 @@ def _watch(
 
             run = timing.new_run()
             environment = timing.environment(run, here())
-            recorded(out, records.save(found.records(slug(here()), run), environment))
+            recorded(out, records.save(watched.records(slug(here()), run), environment))
         if as_json:
-            out.emit({"ok": found.exit_code == GOOD, "seeds": seeds, "rows": found.rows})
+            out.emit({"ok": watched.exit_code == GOOD, "seeds": seeds, "rows": watched.rows})
         else:
-            out.print(findings.summary(found))
-    return found.exit_code
+            out.print(findings.summary(watched))
+    return watched.exit_code
 
 
 def ledger(
@@ -181,11 +181,11 @@ def ledger(
 
             with terminal.checked():
                 merged = merging.merge(merge) if merge else None
-            found = module.ledger()
+            account = module.ledger()
         if as_json:
-            out.emit(found)
+            out.emit(account)
         else:
-            out.print(results.ledger(found))
+            out.print(results.ledger(account))
             if merged:
                 out.print(results.merged(merged))
-    return found.exit_code if check else GOOD
+    return account.exit_code if check else GOOD

@@ -113,10 +113,10 @@ def run(
             if debug:
                 module.debug(file, own, as_, options=given)
             if dissect:
-                found = module.dissect(file, own, as_, given)
+                result = module.dissect(file, own, as_, given)
             else:
-                found = module.emulated(file, own, as_, check or (), seed, given, limit)
+                result = module.emulated(file, own, as_, check or (), seed, given, limit)
         told = terminal.Output(2, wide)
-        for part in programs.after(found, bool(check)):
+        for part in programs.after(result, bool(check)):
             told.print(part)
-        return found.code or (WRONG if found.failed else GOOD)
+        return result.code or (WRONG if result.failed else GOOD)

@@ -173,18 +173,18 @@ def tune(
 
             from .render import results
 
-            found: list[Any] = []
+            tuned: list[Any] = []
             for ladder in listing.named(scaffold.operators(ops)):
 
                 def on_case(case: Any, tried: Any, name: str = ladder.name) -> None:
                     say(f"{name} {case.id}: {len(tried)} rungs and configs tried")
 
                 result = module.tune(ladder, quick=quick, on_case=on_case)
-                found.append((result, result.write(tables_of(ladder))))
+                tuned.append((result, result.write(tables_of(ladder))))
                 if not as_json:
-                    out.print(results.tuned(*found[-1]))
+                    out.print(results.tuned(*tuned[-1]))
         if as_json:
-            out.emit([{"table": path, "gain": r.gain, "result": r} for r, path in found])
+            out.emit([{"table": path, "gain": r.gain, "result": r} for r, path in tuned])
     return GOOD
 
 
@@ -327,7 +327,7 @@ def judge(
 
             if html:
                 writable(html)
-            found = module.judge_all(
+            judged = module.judge_all(
                 target,
                 as_,
                 backward=backward,
@@ -342,10 +342,10 @@ def judge(
                 say=say,
             )
         if html:
-            verdicts.write(found, html)
+            verdicts.write(judged, html)
         if as_json:
-            out.emit([v.as_json() for v in found])
+            out.emit([v.as_json() for v in judged])
         else:
-            for v in found:
+            for v in judged:
                 out.print(verdicts.verdict(v), "")
-    return max(v.exit_code for v in found)
+    return max(v.exit_code for v in judged)

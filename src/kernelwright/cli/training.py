@@ -208,19 +208,19 @@ def generate(
         how = Sampling(temperature, top_k, top_p, min_p)
         texts = prompts or ["\n"]
         model, tokenizer = folders.load(folder, where, precision)
-        found = list(texts)
+        written = list(texts)
         if len(texts) == 1 and not as_json:
             console.print(texts[0], end="", markup=False, soft_wrap=True)
         for parts in module.texts(model, tokenizer, texts, tokens, how, seed):
-            found = [text + part for text, part in zip(found, parts, strict=True)]
+            written = [text + part for text, part in zip(written, parts, strict=True)]
             if len(texts) == 1 and not as_json:
                 console.print(parts[0], end="", markup=False, soft_wrap=True)
         if as_json:
-            console.emit(found)
+            console.emit(written)
         elif len(texts) == 1:
             console.print()
         else:
-            for i, text in enumerate(found):
+            for i, text in enumerate(written):
                 console.print(f"--- {i + 1} ---", style="bold")
                 console.print(text, markup=False, soft_wrap=True)
     return GOOD

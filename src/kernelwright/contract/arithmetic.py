@@ -22,10 +22,10 @@ def next_power_of_2(n: int) -> int:
 
 def gcd(*numbers: Any) -> int:
     """Like math.gcd; also accepts open sizes."""
-    found = math.gcd(*(n for n in numbers if isinstance(n, int)))
+    divisor = math.gcd(*(n for n in numbers if isinstance(n, int)))
     for n in numbers:
-        found = found if isinstance(n, int) else n.gcd(found)
-    return found
+        divisor = divisor if isinstance(n, int) else n.gcd(divisor)
+    return divisor
 
 
 def chunks(sizes: Sequence[int], length: int) -> torch.Tensor:

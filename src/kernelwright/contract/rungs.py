@@ -27,7 +27,7 @@ def pytorch(
     """The rungs of torch_rungs.py; the arguments are their ideas. `supports` applies to those that
     run the formula; if `compiled` is None there is no such rung."""
     formula, own = f"torch_rungs:manual{suffix}", f"torch_rungs:native{suffix}"
-    found = (
+    bottom = (
         Rung(
             "manual",
             "torch",
@@ -40,8 +40,8 @@ def pytorch(
         Rung("native", "torch", own, native, syncs_host=syncs_host),
     )
     if compiled is None:
-        return found
-    return *found, Rung("compiled", "inductor", formula, compiled, supports=supports)
+        return bottom
+    return *bottom, Rung("compiled", "inductor", formula, compiled, supports=supports)
 
 
 def triton(

@@ -176,11 +176,11 @@ def forward(ctx, {listed(op)}, rung):
     names = {**derivative.names, **derivative.eager_names}
     forward = run.used_by(compiled(source, "forward", **names))
     members = {"forward": staticmethod(forward), "backward": staticmethod(derivative.backward)}
-    made = _function(op.torch_name, members)
+    function = _function(op.torch_name, members)
     # the function that the engine calls; PyTorch's own apply would first look up the user's
     # function, in two calls
-    made._backward_cls.apply = derivative.backward
-    return made.apply
+    function._backward_cls.apply = derivative.backward
+    return function.apply
 
 
 def none(op: Operator) -> Derivative:
@@ -297,8 +297,8 @@ def _pulled(formula: Callable, args: tuple, wanted: tuple, grads: tuple) -> list
         return formula(*(given.get(i, a) for i, a in enumerate(args)))
 
     pull = torch.func.vjp(of, *(args[i] for i in at))[1]
-    found = dict(zip(at, pull(grads[0] if len(grads) == 1 else grads), strict=True))
-    return [found.get(i) for i in range(len(args))]
+    by_place = dict(zip(at, pull(grads[0] if len(grads) == 1 else grads), strict=True))
+    return [by_place.get(i) for i in range(len(args))]
 
 
 def derivative_from_backward_op(
@@ -324,7 +324,7 @@ def backward(ctx, {names.grads}):
     {names.results} = ({_CALLED.format(special(backward.operator))})({names.wanted}, rung)
     return {names.returned}, None
 """
-    made = compiled(
+    run_backward = compiled(
         back,
         "backward",
         **INTERCEPTION_CHECKS,
@@ -334,7 +334,7 @@ def backward(ctx, {names.grads}):
     )
     used = _rungs_of(backward)
     node = Node.of(op, backward.operator, names.fixed, same)
-    return Derivative(names.keep(backward.name), run.used_by(made), used, node=node)
+    return Derivative(names.keep(backward.name), run.used_by(run_backward), used, node=node)
 
 
 _CALLED = "call if compiling() or functorch() or dispatch_modes() or grad_enabled() or {} else run"
@@ -364,10 +364,10 @@ def backward(ctx, {incoming}):
     def call(one: torch.Tensor, other: torch.Tensor, rung: str | None) -> torch.Tensor:
         return overload(one, other, rung=rung)
 
-    made = compiled(back, "backward", **INTERCEPTION_CHECKS, call=call)
+    run_backward = compiled(back, "backward", **INTERCEPTION_CHECKS, call=call)
     used = _rungs_of(backward)
     node = Node.alone(op, name, kept)
-    return Derivative(keep, run.used_by(made), used, node=node)
+    return Derivative(keep, run.used_by(run_backward), used, node=node)
 
 
 def _rung_of(backward: str) -> str:
@@ -506,9 +506,9 @@ def backward(ctx, {grads}):
     gradients = gradient({{{specs}}}, {grads}).get
     return {", ".join(f"gradients({n!r})" for n in names)}, None
 """
-    made = compiled(back, "backward", gradient=gradient)
+    run_backward = compiled(back, "backward", gradient=gradient)
     node = Node((), (0,) * len(op.args), (False,), alike=True) if passed else None
-    return Derivative(keep, made, {"spec": spec_of}, {"spec": _known_spec_of}, node=node)
+    return Derivative(keep, run_backward, {"spec": spec_of}, {"spec": _known_spec_of}, node=node)
 
 
 def _known_spec_of(v: Any) -> Any:

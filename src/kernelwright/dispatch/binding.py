@@ -330,10 +330,10 @@ def {{}}({given}):
     def _found(self, *args: Any) -> Callable:
         """Like `_bound`; calls that an open plan serves need no key here, because C++ keeps one."""
         *given, rung = args
-        found = self._open.bound(tuple(given), rung)
-        found = found or self._bound(*args)
-        again = getattr(found, "again", None) if cpp_extension.loaded else None
-        return again() if again else found
+        bound = self._open.bound(tuple(given), rung)
+        bound = bound or self._bound(*args)
+        again = getattr(bound, "again", None) if cpp_extension.loaded else None
+        return again() if again else bound
 
     def forget(self) -> None:
         """Select, plan and bind again at the next call of each kind."""

@@ -101,9 +101,9 @@ class Unpacked:
     @cached_property
     def saved_tensors(self) -> tuple[torch.Tensor | None, ...]:
         saved = self._ctx.saved_tensors
-        found = tuple(map(alive, saved))
-        self.ended = any(t is not a for t, a in zip(saved, found, strict=True))
-        return found
+        tensors = tuple(map(alive, saved))
+        self.ended = any(t is not a for t, a in zip(saved, tensors, strict=True))
+        return tensors
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ctx, name)

@@ -36,16 +36,16 @@ def choice(ladder: Ladder, gpu: Gpu, specs: dict[str, Any]) -> tuple[Rung, Confi
     columns = first.shape[-1] if first.shape else 1
     if columns * first.itemsize % 16:
         return None
-    found = leaf(leaves, first.numel() // max(columns, 1), columns)
-    return None if found is None else (ladder.rung(found["rung"]), found["config"])
+    chosen = leaf(leaves, first.numel() // max(columns, 1), columns)
+    return None if chosen is None else (ladder.rung(chosen["rung"]), chosen["config"])
 
 
 def leaf(leaves: list[dict[str, Any]], rows: int, columns: int) -> dict[str, Any] | None:
     """The leaf with these rows and columns, or None."""
-    for found in leaves:
-        (r0, r1), (c0, c1) = found["rows"], found["columns"]
+    for candidate in leaves:
+        (r0, r1), (c0, c1) = candidate["rows"], candidate["columns"]
         if c0 <= columns <= c1 and r0 <= rows <= r1:
-            return found
+            return candidate
     return None
 
 
@@ -56,8 +56,8 @@ def path(name: str, dtype: str, capability: tuple[int, int]) -> Path:
 @cache
 def _leaves(ladder: Ladder, gpu: Gpu, dtype: str) -> list[dict[str, Any]]:
     """The leaves for this GPU's compute capability whose rungs are unchanged since the timing."""
-    found = data.document(path(ladder.name, dtype, gpu.capability), {})
-    if not found:
+    table = data.document(path(ladder.name, dtype, gpu.capability), {})
+    if not table:
         return []
-    current = {n for n, h in found["sources"].items() if source_hash(ladder, ladder.rung(n)) == h}
-    return [x for x in found["leaves"] if x["rung"] in current]
+    current = {n for n, h in table["sources"].items() if source_hash(ladder, ladder.rung(n)) == h}
+    return [x for x in table["leaves"] if x["rung"] in current]

@@ -92,14 +92,14 @@ def proven_on(ladder: Ladder, rung: Rung) -> tuple[str, ...]:
 @cache
 def _proven() -> dict[str, dict[str, list[str]]]:
     """The proofs in the shipped and the user's own records: machines by hash by rung."""
-    found: dict[str, dict[str, list[str]]] = {}
+    machines_by_rung: dict[str, dict[str, list[str]]] = {}
     own = settings().records
     for path in (PROVEN, own / PROVEN.name) if own else (PROVEN,):
         for rung, by_hash in data.document(path, {}).items():
             for digest, machines in by_hash.items():
-                known = found.setdefault(rung, {}).setdefault(digest, [])
+                known = machines_by_rung.setdefault(rung, {}).setdefault(digest, [])
                 known += [m for m in machines if m not in known]
-    return found
+    return machines_by_rung
 
 
 @cache

@@ -23,9 +23,9 @@ def register(ladder: Ladder) -> None:
 def arrange(modules: Sequence[str]) -> None:
     """Put the ladders of these modules first, in this order, whatever was imported first."""
     place = {module: i for i, module in enumerate(modules)}
-    found = sorted(_ladders.values(), key=lambda x: place.get(x.package, len(place)))
+    arranged = sorted(_ladders.values(), key=lambda x: place.get(x.package, len(place)))
     _ladders.clear()
-    _ladders.update((x.name, x) for x in found)
+    _ladders.update((x.name, x) for x in arranged)
 
 
 def ladders() -> tuple[Ladder, ...]:

@@ -165,20 +165,20 @@ def tuned_table(ladder: Ladder, gpu: Gpu) -> dict[str, dict]:
     """The tuned table of this compute capability, or of the nearest older one, or an empty one.
     The user's own entries take precedence over the shipped ones, and entries for the user's models
     over both."""
-    found = _table(ladder, shipped_tables(ladder), gpu)["buckets"]
+    buckets = _table(ladder, shipped_tables(ladder), gpu)["buckets"]
     mine = [model_tables(gpu)]
     if (own := tables_of(ladder)) != shipped_tables(ladder):
         mine.insert(0, own)
     for folder in mine:
-        found = {**found, **_current(ladder, _table(ladder, folder, gpu))}
-    return found
+        buckets = {**buckets, **_current(ladder, _table(ladder, folder, gpu))}
+    return buckets
 
 
 def _measured_on(ladder: Ladder, gpu: Gpu) -> str:
     """The architecture whose table `tuned_table` reads: this GPU's, or an older one's."""
     folders = {shipped_tables(ladder), tables_of(ladder), model_tables(gpu)}
-    found = [_newest(ladder, f, gpu) for f in folders]
-    return f"sm_{max(c for c in found if c)}"
+    capabilities = [_newest(ladder, f, gpu) for f in folders]
+    return f"sm_{max(c for c in capabilities if c)}"
 
 
 def shipped_tables(ladder: Ladder) -> Path:
@@ -218,12 +218,12 @@ def _newest(ladder: Ladder, folder: Path, gpu: Gpu) -> int | None:
 def _current(ladder: Ladder, table: dict[str, Any]) -> dict[str, dict]:
     """The entries of a table whose rungs and configs are unchanged since they were timed. A user's
     table may be older than the installed package."""
-    found = {}
+    buckets = {}
     for bucket, entry in table["buckets"].items():
         configs = {n: c for n, c in entry["configs"].items() if _as_timed(ladder, n, c, table)}
         if entry["rung"] in configs:
-            found[bucket] = {"rung": entry["rung"], "configs": configs}
-    return found
+            buckets[bucket] = {"rung": entry["rung"], "configs": configs}
+    return buckets
 
 
 def _as_timed(ladder: Ladder, name: str, config: Config, table: dict[str, Any]) -> bool:

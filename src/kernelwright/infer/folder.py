@@ -28,14 +28,14 @@ def load(folder: Path, device: torch.device, precision: str = "") -> tuple[Any, 
     precision = precision or ("bfloat16" if device.type == "cuda" else "float32")
     if precision not in _DTYPES:
         raise UsageError(f"precision: {precision!r} is neither float32 nor bfloat16")
-    found = _model(folder)
-    made = tokenizer.load(found)
-    if made is None:
+    checkpoint = _model(folder)
+    encoder = tokenizer.load(checkpoint)
+    if encoder is None:
         raise UsageError(
-            f"{found} has no tokenizer: put GPT-2's vocab.json and merges.txt, or a "
+            f"{checkpoint} has no tokenizer: put GPT-2's vocab.json and merges.txt, or a "
             "tokenizer.json, next to the weights"
         )
-    return models.from_pretrained(found, device=device, dtype=_DTYPES[precision]), made
+    return models.from_pretrained(checkpoint, device=device, dtype=_DTYPES[precision]), encoder
 
 
 def _model(folder: Path) -> Path:

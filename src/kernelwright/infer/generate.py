@@ -57,11 +57,11 @@ def tokens(
     decoder.begin([_fitting(row, context) for row in rows])
     done = [False] * len(rows)
     for i in range(count):
-        found = decoder.token_B.tolist()
-        for row, token in zip(rows, found, strict=True):
+        next_tokens = decoder.token_B.tolist()
+        for row, token in zip(rows, next_tokens, strict=True):
             row.append(token)
-        yield [None if d else t for d, t in zip(done, found, strict=True)]
-        done = [d or t == end for d, t in zip(done, found, strict=True)]
+        yield [None if d else t for d, t in zip(done, next_tokens, strict=True)]
+        done = [d or t == end for d, t in zip(done, next_tokens, strict=True)]
         if all(done) or i == count - 1:
             return
         if decoder.longest == context:
@@ -92,8 +92,7 @@ def texts(
             )
     streams = [_Stream(tokenizer) for _ in prompts]
     known = min(tokenizer.size, model.config.vocabulary)
-    made = tokens(model, encoded, count, how, seed=seed, end=tokenizer.end, vocabulary=known)
-    for step in made:
+    for step in tokens(model, encoded, count, how, seed=seed, end=tokenizer.end, vocabulary=known):
         yield [
             "" if t is None or t == tokenizer.end else s.add(t)
             for s, t in zip(streams, step, strict=True)

@@ -157,8 +157,8 @@ def measure(
     for c in candidates:
         error = errors.get(c.name) or impossible(median(cold[c.name]), c.bytes, timer.peak)
         samples = [tuple(t.get(c.name, ())) for t in (cold, warm, host)]
-        found = Times(samples[0], samples[1], samples[2])
-        times[c.name] = Times(error=error) if error else found
+        measured = Times(samples[0], samples[1], samples[2])
+        times[c.name] = Times(error=error) if error else measured
     return Result(times, timer.readings)
 
 

@@ -153,17 +153,17 @@ def facts(device: torch.device) -> dict[str, Any]:
 @cache
 def versions() -> dict[str, str | None]:
     """Installed versions by distribution; None if not installed."""
-    found: dict[str, str | None] = {
+    installed: dict[str, str | None] = {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
     }
     for name in ("triton", "numba-cuda", "cuda-bindings", "nvidia-cuda-nvrtc", "numpy"):
         try:
-            found[name] = importlib.metadata.version(name)
+            installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+            installed[name] = None
+    return installed
 
 
 def last_level_cache(device: torch.device) -> int:
@@ -193,14 +193,14 @@ def _caches() -> dict[str, int]:
         names = {"L1d": "hw.l1dcachesize", "L2": "hw.l2cachesize", "L3": "hw.l3cachesize"}
         sizes = {k: int(_sysctl(v) or 0) for k, v in names.items()}
         return {k: v for k, v in sizes.items() if v}
-    found = {}
+    caches = {}
     for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         kind, level = ((folder / n).read_text().strip() for n in ("type", "level"))
         if kind != "Instruction":
             size = (folder / "size").read_text().strip()
             name = f"L{level}d" if kind == "Data" and level == "1" else f"L{level}"
-            found[name] = int(size[:-1]) << {"K": 10, "M": 20}[size[-1]]
-    return found
+            caches[name] = int(size[:-1]) << {"K": 10, "M": 20}[size[-1]]
+    return caches
 
 
 def _sysctl(name: str) -> str:

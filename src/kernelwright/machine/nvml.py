@@ -49,8 +49,8 @@ def _device(uuid: str) -> ctypes.c_void_p | None:
     device = ctypes.c_void_p()
     if library is None:
         return None
-    found = library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(device)) == 0
-    return device if found else None
+    status = library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(device))
+    return device if status == 0 else None
 
 
 def driver_version() -> str | None:

@@ -84,7 +84,7 @@ def gpt2_document(c: gpt2.Config) -> Document:
 
 
 def gpt2_weights(c: gpt2.Config) -> list[Weight]:
-    found = [
+    weights = [
         Weight("tokens", ("transformer.wte.weight",)),
         Weight("positions", ("transformer.wpe.weight",)),
     ]
@@ -97,9 +97,11 @@ def gpt2_weights(c: gpt2.Config) -> list[Weight]:
             for part in ("weight", "bias"):
                 transposed = part == "weight" and not theirs.startswith("ln_")
                 name = f"transformer.h.{i}.{theirs}.{part}"
-                found.append(Weight(f"blocks.{i}.{ours}.{part}", (name,), transposed))
-    found += [Weight(f"norm.{part}", (f"transformer.ln_f.{part}",)) for part in ("weight", "bias")]
-    return found if c.tied else [*found, Weight("output", ("lm_head.weight",))]
+                weights.append(Weight(f"blocks.{i}.{ours}.{part}", (name,), transposed))
+    weights += [
+        Weight(f"norm.{part}", (f"transformer.ln_f.{part}",)) for part in ("weight", "bias")
+    ]
+    return weights if c.tied else [*weights, Weight("output", ("lm_head.weight",))]
 
 
 def llama_config(d: Document) -> llama.Config:
@@ -182,29 +184,29 @@ def llama_document(c: llama.Config) -> Document:
 
 
 def llama_weights(c: llama.Config) -> list[Weight]:
-    found = [Weight("tokens", ("model.embed_tokens.weight",))]
+    weights = [Weight("tokens", ("model.embed_tokens.weight",))]
     attention, mlp = (
         ("weight", "bias")[: 1 + c.attention_bias],
         ("weight", "bias")[: 1 + c.mlp_bias],
     )
     for i in range(c.layers):
         ours, theirs = f"blocks.{i}", f"model.layers.{i}"
-        found += [
+        weights += [
             Weight(f"{ours}.attention_norm.weight", (f"{theirs}.input_layernorm.weight",)),
             Weight(f"{ours}.mlp_norm.weight", (f"{theirs}.post_attention_layernorm.weight",)),
         ]
         for part in attention:
             stacked = tuple(f"{theirs}.self_attn.{x}_proj.{part}" for x in "qkv")
-            found.append(Weight(f"{ours}.qkv.{part}", stacked))
-            found.append(
+            weights.append(Weight(f"{ours}.qkv.{part}", stacked))
+            weights.append(
                 Weight(f"{ours}.attention_out.{part}", (f"{theirs}.self_attn.o_proj.{part}",))
             )
         for part in mlp:
             stacked = tuple(f"{theirs}.mlp.{x}_proj.{part}" for x in ("gate", "up"))
-            found.append(Weight(f"{ours}.gate_up.{part}", stacked))
-            found.append(Weight(f"{ours}.mlp_out.{part}", (f"{theirs}.mlp.down_proj.{part}",)))
-    found.append(Weight("norm.weight", ("model.norm.weight",)))
-    return found if c.tied else [*found, Weight("output", ("lm_head.weight",))]
+            weights.append(Weight(f"{ours}.gate_up.{part}", stacked))
+            weights.append(Weight(f"{ours}.mlp_out.{part}", (f"{theirs}.mlp.down_proj.{part}",)))
+    weights.append(Weight("norm.weight", ("model.norm.weight",)))
+    return weights if c.tied else [*weights, Weight("output", ("lm_head.weight",))]
 
 
 def rows(weight: Weight, c: Any) -> list[int]:

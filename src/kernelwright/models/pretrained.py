@@ -103,23 +103,23 @@ def document(config: Any) -> bytes:
 
 def theirs(config: Any, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """A checkpoint's tensors, made from a model's state_dict."""
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     for weight in _weights(config):
         t = state[weight.ours].detach()
         t = t.T if weight.transposed else t
         if len(weight.theirs) == 1:
-            found[weight.theirs[0]] = t.contiguous()
+            tensors[weight.theirs[0]] = t.contiguous()
             continue
         parts = t.split(huggingface.rows(weight, config))
-        found |= {n: p.contiguous() for n, p in zip(weight.theirs, parts, strict=True)}
-    return found
+        tensors |= {n: p.contiguous() for n, p in zip(weight.theirs, parts, strict=True)}
+    return tensors
 
 
 def ours(config: Any, given: dict[str, torch.Tensor], folder: Path) -> dict[str, torch.Tensor]:
     with torch.device("meta"):
         model = FORMATS[_architecture(type(config))].model(config)
     shapes = {n: p.shape for n, p in model.named_parameters()}
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     for weight in _weights(config):
         parts = [_find(name, given, folder) for name in weight.theirs]
         t = torch.cat(parts) if len(parts) > 1 else parts[0]
@@ -129,8 +129,8 @@ def ours(config: Any, given: dict[str, torch.Tensor], folder: Path) -> dict[str,
                 f"{folder}: {' and '.join(weight.theirs)} give shape {tuple(t.shape)}; "
                 f"config.json asks for {tuple(shapes[weight.ours])}"
             )
-        found[weight.ours] = t
-    return found
+        tensors[weight.ours] = t
+    return tensors
 
 
 def _find(name: str, given: dict[str, torch.Tensor], folder: Path) -> torch.Tensor:
@@ -145,10 +145,10 @@ def _tensors(folder: Path) -> dict[str, torch.Tensor]:
     if not (folder / INDEX).exists():
         return tensor_file.read(folder / WEIGHTS)
     files = sorted(set(_json(folder / INDEX)["weight_map"].values()))
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     for name in files:
-        found |= tensor_file.read(folder / name)
-    return found
+        tensors |= tensor_file.read(folder / name)
+    return tensors
 
 
 def _json(path: Path) -> dict[str, Any]:

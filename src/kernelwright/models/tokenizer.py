@@ -83,10 +83,10 @@ class Characters:
     @staticmethod
     def of(texts: Iterable[str]) -> Characters:
         """A tokenizer of all characters of the texts, in Unicode order."""
-        found: set[str] = set()
+        characters: set[str] = set()
         for text in texts:
-            found.update(text)
-        return Characters("".join(sorted(found)))
+            characters.update(text)
+        return Characters("".join(sorted(characters)))
 
     @property
     def size(self) -> int:
@@ -135,17 +135,17 @@ class BytePairs:
         library = need("tokenizers", "train", "a BPE tokenizer")
         if size < 257:
             raise UsageError(f"vocabulary: BPE needs at least 257 tokens, is {size}")
-        made = library.Tokenizer(library.models.BPE())
-        made.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-        made.decoder = library.decoders.ByteLevel()
+        tokenizer = library.Tokenizer(library.models.BPE())
+        tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = library.decoders.ByteLevel()
         trainer = library.trainers.BpeTrainer(
             vocab_size=size,
             special_tokens=[END],
             initial_alphabet=library.pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        made.train_from_iterator(texts, trainer)
-        return BytePairs(made)
+        tokenizer.train_from_iterator(texts, trainer)
+        return BytePairs(tokenizer)
 
     @property
     def size(self) -> int:
@@ -208,9 +208,9 @@ def _gpt2(folder: Path) -> BytePairs:
         model = library.models.BPE.from_file(str(folder / VOCABULARY), str(folder / MERGES))
     except Exception as e:  # noqa: BLE001 - the package raises Exception itself
         raise UsageError(f"{folder}: {VOCABULARY} or {MERGES} is damaged ({e})") from None
-    made = library.Tokenizer(model)
-    made.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = library.decoders.ByteLevel()
-    if made.token_to_id(END) is not None:
-        made.add_special_tokens([END])
-    return BytePairs(made)
+    tokenizer = library.Tokenizer(model)
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = library.decoders.ByteLevel()
+    if tokenizer.token_to_id(END) is not None:
+        tokenizer.add_special_tokens([END])
+    return BytePairs(tokenizer)

@@ -129,9 +129,9 @@ class SyncBatchNorm(_BatchNorm, torch.nn.SyncBatchNorm):
         Args:
             process_group: of the new modules; None for all processes.
         """
-        made = module
+        converted = module
         if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
-            made = cls(
+            converted = cls(
                 module.num_features,
                 module.eps,
                 module.momentum,
@@ -139,9 +139,9 @@ class SyncBatchNorm(_BatchNorm, torch.nn.SyncBatchNorm):
                 module.track_running_stats,
                 process_group,
             )
-            made._parameters.update(module._parameters)
-            made._buffers.update(module._buffers)
-            made.train(module.training)
+            converted._parameters.update(module._parameters)
+            converted._buffers.update(module._buffers)
+            converted.train(module.training)
         for name, child in module.named_children():
-            made.add_module(name, cls.convert_sync_batchnorm(child, process_group))
-        return made
+            converted.add_module(name, cls.convert_sync_batchnorm(child, process_group))
+        return converted

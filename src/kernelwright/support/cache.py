@@ -57,9 +57,9 @@ def get_or_build(kind: str, entry: str, what: str, build: Callable[[Path], Files
     Raises:
         NoSpace: the disk is full. ToolchainError: see `root`. Exceptions of `build` propagate.
     """
-    found = find(kind, entry)
-    if found is not None:
-        return found
+    existing = find(kind, entry)
+    if existing is not None:
+        return existing
     with waiting(what), locked(kind, entry) as aside:
         return find(kind, entry) or _built(path(kind, entry), aside, build)
 
@@ -142,16 +142,16 @@ def _of_process(process: int) -> Path:
 
 def _built(target: Path, aside: Path, build: Callable[[Path], Files]) -> Path:
     """Build an entry in the folder `aside`, and move it to its place."""
-    work, made = aside / "work", aside / "entry"
+    work, folder = aside / "work", aside / "entry"
     work.mkdir(mode=0o700, parents=True)
     files = build(work)
-    made.mkdir(mode=0o700)
+    folder.mkdir(mode=0o700)
     for name, data in {**files, SUMS: _sums(files)}.items():
-        (made / name).write_bytes(data)
+        (folder / name).write_bytes(data)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if target.exists():
         target.rename(aside / "broken")
-    made.rename(target)
+    folder.rename(target)
     return target
 
 
@@ -279,17 +279,17 @@ def _roots() -> tuple[Path, ...]:
 def _temporary(instead_of: Path) -> Path:
     """A temporary folder that is removed when this process ends."""
     try:
-        made = Path(tempfile.mkdtemp(prefix="kernelwright-cache-"))
+        temporary = Path(tempfile.mkdtemp(prefix="kernelwright-cache-"))
     except OSError as e:
         raise ToolchainError(
             f"neither the cache folder {instead_of} nor a temporary one can be written to "
             f"({e.strerror}); set KW_CACHE to a writable folder"
         ) from None
     owner = os.getpid()
-    atexit.register(lambda: os.getpid() == owner and shutil.rmtree(made, ignore_errors=True))
+    atexit.register(lambda: os.getpid() == owner and shutil.rmtree(temporary, ignore_errors=True))
     print(
         f"kernelwright: the cache folder {instead_of} cannot be written to: builds are kept in "
-        f"{made} until this process ends; set KW_CACHE to a writable folder",
+        f"{temporary} until this process ends; set KW_CACHE to a writable folder",
         file=sys.stderr,
     )
-    return made
+    return temporary

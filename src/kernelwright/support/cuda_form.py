@@ -285,10 +285,10 @@ def _locals(file: _File, opening: int, body: int) -> Iterator[_Local]:
 def _parameters(file: _File, opening: int, end: int) -> Iterator[_Local]:
     i = opening + 1
     while i < file.closing[opening]:
-        found = file.type_end(i)
-        if found is None:
+        declarator = file.type_end(i)
+        if declarator is None:
             return
-        at = found[0]
+        at = declarator[0]
         if file.is_name(at) and file.tokens[at + 1] in (",", ")", "=", "["):
             i = _after_bounds(file, at)
             yield _Local(at, i, end)
@@ -299,10 +299,10 @@ def _parameters(file: _File, opening: int, end: int) -> Iterator[_Local]:
 
 def _declared(file: _File, i: int, end: int, further: tuple[str, ...] = ()) -> Iterator[_Local]:
     """The names that a statement declares."""
-    found = file.type_end(i)
-    if found is None:
+    declarator = file.type_end(i)
+    if declarator is None:
         return
-    at, certain, indirect = found
+    at, certain, indirect = declarator
     follow = ("=", *further) if indirect and not certain else ("=", "{", ";", "[", *further)
     templated = ">" in file.tokens[i:at] or ">>" in file.tokens[i:at]
     if certain or not (indirect or templated):

@@ -16,8 +16,8 @@ def function(source: str, name: str, names: dict[str, Any], title: str) -> Calla
     tracebacks."""
     file = f"<kernelwright {title} {next(_serial)}>"
     exec(compile(source, file, "exec"), names)
-    made = names[name]
+    generated = names[name]
     # without a modification time linecache keeps the lines instead of looking for a file
     linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
-    weakref.finalize(made, linecache.cache.pop, file, None).atexit = False
-    return made
+    weakref.finalize(generated, linecache.cache.pop, file, None).atexit = False
+    return generated

@@ -75,16 +75,16 @@ class Packages:
             CannotFollow: a definition cannot be found; the message gives the file and the name.
         """
         tested = list(tested)
-        found, others = self._reached(roots), self._reached(tested)
-        if not self._messages and any(d.catches for d in (*found.values(), *others.values())):
+        definitions, others = self._reached(roots), self._reached(tested)
+        if not self._messages and any(d.catches for d in (*definitions.values(), *others.values())):
             return self._with_messages.reached(roots, tested)
-        unread = {name for _, name in others} - {name for _, name in found}
+        unread = {name for _, name in others} - {name for _, name in definitions}
         read: set[str] | None = None
         while read is None or unread & read:
             unread -= read or set()
             each = (d.without_reasons if n in unread else d for (_, n), d in others.items())
             read = set[str]().union(*(d.read for d in each))
-        every = {**(self._reached(tested, unread) if unread else others), **found}
+        every = {**(self._reached(tested, unread) if unread else others), **definitions}
         return {place: definition.code for place, definition in every.items()}
 
     def _reached(
@@ -95,7 +95,7 @@ class Packages:
         Args:
             unread: names of functions whose reasons nothing reads.
         """
-        found: dict[Place, _Definition] = {}
+        definitions: dict[Place, _Definition] = {}
         left, seen = list(roots), set[Target]()
         while left:
             target = left.pop()
@@ -106,16 +106,16 @@ class Packages:
                 self._steps[target] = self._step(*target)
             place, further = self._steps[target]
             left += further
-            if place is not None and place not in found:
+            if place is not None and place not in definitions:
                 definition = self._module(place[0])[place[1]]
                 if place[1] in unread:
                     definition = definition.without_reasons
-                found[place] = definition
+                definitions[place] = definition
                 key = place, definition.tested
                 if key not in self._uses:
                     self._uses[key] = [*self._named(place[0], definition)]
                 left += self._uses[key]
-        return found
+        return definitions
 
     @cached_property
     def _with_messages(self) -> Packages:
@@ -127,8 +127,8 @@ class Packages:
         Raises:
             CannotFollow: see `reached`.
         """
-        found = sorted(self.reached(roots, tested).items())
-        return [_without(self._name, t) for place, code in found for t in (*place, code)]
+        definitions = sorted(self.reached(roots, tested).items())
+        return [_without(self._name, t) for place, code in definitions for t in (*place, code)]
 
     def file(self, module: str) -> Path | None:
         """The file of a module of these packages; None for any other module."""
@@ -215,8 +215,8 @@ class _Definition:
     @cached_property
     def unread(self) -> set[ast.AST]:
         """Expressions whose values nothing reads."""
-        found = set[ast.AST]() if self.messages else python_form.messages(self.statements)
-        return found | reasons.words(self.statements) if self.tested else found
+        nodes = set[ast.AST]() if self.messages else python_form.messages(self.statements)
+        return nodes | reasons.words(self.statements) if self.tested else nodes
 
     @cached_property
     def without_reasons(self) -> _Definition:
@@ -226,7 +226,7 @@ class _Definition:
     def read(self) -> set[str]:
         """Names that it uses otherwise than to test what a function returns."""
         others = {part for names in self.names for part in names}  # than local ones
-        sources = ((bound, its) for bound, found in self.imports.items() for _, its in found)
+        sources = ((bound, its) for bound, targets in self.imports.items() for _, its in targets)
         renamed = {its[0] for bound, its in sources if its and its[0] != bound}
         return renamed | (others & reasons.read_by(self.statements, tested=self.tested))
 
@@ -247,18 +247,18 @@ class _Definition:
     @cached_property
     def imports(self) -> Mapping[str, set[Target]]:
         """The targets that the code imports, by bound name; "*" for `import *`."""
-        found: dict[str, set[Target]] = defaultdict(set)
+        targets: dict[str, set[Target]] = defaultdict(set)
         for node in self.nodes:
             if isinstance(node, ast.Import):
                 for a in node.names:
                     target = a.name if a.asname else a.name.split(".")[0]
-                    found[a.asname or target].add((target, ()))
+                    targets[a.asname or target].add((target, ()))
             elif isinstance(node, ast.ImportFrom):
                 written = "." * node.level + (node.module or "")
                 module = importlib.util.resolve_name(written, self.package)
                 for a in node.names:
-                    found[a.asname or a.name].add((module, (a.name,)))
-        return found
+                    targets[a.asname or a.name].add((module, (a.name,)))
+        return targets
 
 
 @cache  # packages are read again, but few of their files have changed

@@ -96,37 +96,37 @@ def is_text(node: Any) -> bool:
 
 def children(node: ast.AST) -> list[ast.AST]:
     """As `ast.iter_child_nodes`, without operators and contexts, in half the time."""
-    found: list[ast.AST] = []
+    nodes: list[ast.AST] = []
     for name in node._fields:
         value = getattr(node, name, None)
         if isinstance(value, list):
-            found += [v for v in value if isinstance(v, ast.AST)]
+            nodes += [v for v in value if isinstance(v, ast.AST)]
         elif isinstance(value, ast.AST) and value._fields:
-            found.append(value)
-    return found
+            nodes.append(value)
+    return nodes
 
 
 @cache
 def walk(node: ast.AST) -> list[ast.AST]:
     """A node and all nodes in it; not to be changed."""
-    found = [node]
-    for each in found:
-        found += children(each)
-    return found
+    nodes = [node]
+    for each in nodes:
+        nodes += children(each)
+    return nodes
 
 
 def messages(statements: Iterable[ast.stmt]) -> set[ast.AST]:
     """The arguments of raised exceptions and the messages of asserts, except those of kernels."""
-    found: set[ast.AST] = set()
+    nodes: set[ast.AST] = set()
     for statement in statements:
         if [ast.unparse(d) for d in getattr(statement, "decorator_list", ())] == [_KERNEL]:
             continue
         for n in walk(statement):
             if isinstance(n, ast.Raise) and isinstance(n.exc, ast.Call):
-                found.update([*n.exc.args, *n.exc.keywords])
+                nodes.update([*n.exc.args, *n.exc.keywords])
             elif isinstance(n, ast.Assert) and n.msg:
-                found.add(n.msg)
-    return found
+                nodes.add(n.msg)
+    return nodes
 
 
 def catches(nodes: Iterable[ast.AST]) -> bool:
@@ -272,13 +272,13 @@ def own_nodes(function: Any) -> list[ast.AST]:
     """The nodes of a function's own scope, without those that its comprehensions bind; not to be
     changed."""
     body = [function.body] if isinstance(function, ast.Lambda) else function.body
-    found: list[ast.AST] = [*body]
-    for node in found:
+    nodes: list[ast.AST] = [*body]
+    for node in nodes:
         if isinstance(node, ast.comprehension):
-            found += [node.iter, *node.ifs]
+            nodes += [node.iter, *node.ifs]
         elif not isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
-            found += children(node)
-    return found
+            nodes += children(node)
+    return nodes
 
 
 def _stored(nodes: Iterable[ast.AST]) -> list[str]:
@@ -286,9 +286,9 @@ def _stored(nodes: Iterable[ast.AST]) -> list[str]:
 
 
 def _set_in_both_branches(node: ast.AST) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for n in walk(node):
         if isinstance(n, ast.If):
             one, other = (_stored(m for s in part for m in walk(s)) for part in (n.body, n.orelse))
-            found |= {*one} & {*other}
-    return found
+            names |= {*one} & {*other}
+    return names

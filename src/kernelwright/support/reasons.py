@@ -27,17 +27,17 @@ def read_by(statements: Iterable[ast.stmt], *, tested: bool) -> frozenset[str]:
     Args:
         tested: what the function returns is in a position.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for statement in statements:
         positions = _positions(statement, tested)
         called = {n.func for n in positions if isinstance(n, ast.Call)}
         for n in walk(statement):
             if n not in called:
                 if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load):
-                    found.add(n.id)
+                    names.add(n.id)
                 elif isinstance(n, ast.Attribute):
-                    found.add(n.attr)
-    return frozenset(found)
+                    names.add(n.attr)
+    return frozenset(names)
 
 
 def words(statements: Iterable[ast.stmt]) -> set[ast.AST]:
@@ -57,17 +57,17 @@ def _positions(statement: ast.stmt, tested: bool) -> Collection[ast.AST]:
     if not isinstance(statement, ast.FunctionDef) or statement.decorator_list:
         return ()
     inside = own_nodes(statement)
-    found = [n.test for n in inside if isinstance(n, (ast.If, ast.IfExp, ast.While))]
+    waiting = [n.test for n in inside if isinstance(n, (ast.If, ast.IfExp, ast.While))]
     if tested:
-        found += [n.value for n in inside if isinstance(n, ast.Return) and n.value]
+        waiting += [n.value for n in inside if isinstance(n, ast.Return) and n.value]
     values, reads = _variables(statement, inside)
     known: dict[ast.AST, None] = {}
-    while found:
-        for node in found:
+    while waiting:
+        for node in waiting:
             known[node] = None
-            found += [n for n in _within(node) if n not in known]
+            waiting += [n for n in _within(node) if n not in known]
         tested_only = [v for v in values if known.keys() >= {*reads[v]}]
-        found = [n for v in tested_only for n in values.pop(v)]
+        waiting = [n for v in tested_only for n in values.pop(v)]
     return known.keys()
 
 

@@ -90,10 +90,10 @@ def capability(arch: str) -> tuple[int, int]:
     Raises:
         ValueError: naming the argument.
     """
-    found = re.fullmatch(r"sm_(\d+)(\d)[af]?", arch)
-    if not found:
+    match = re.fullmatch(r"sm_(\d+)(\d)[af]?", arch)
+    if not match:
         raise ValueError(f'arch: {arch!r} is not an architecture; write it like "sm_90a"')
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def sm_limits(arch: str) -> SmLimits:
@@ -170,19 +170,19 @@ _TENSOR_CORE = re.compile(r"(H|I|D|Q|B|O|UTC[HIQO]?)(G?)MMA")
 
 def instructions(code: str) -> Instructions:
     """Instruction counts of SASS text."""
-    found = [m[1] for m in _LINE.finditer(code)]
-    names = [f.split(".")[0] for f in found]
+    opcodes = [m[1] for m in _LINE.finditer(code)]
+    names = [f.split(".")[0] for f in opcodes]
     by = Counter(names)
 
     def widths(name: str) -> dict[int, int]:
-        counts = Counter(_width(f) for f, n in zip(found, names, strict=True) if n == name)
+        counts = Counter(_width(f) for f, n in zip(opcodes, names, strict=True) if n == name)
         return dict(sorted(counts.items()))
 
     def many(*wanted: str) -> int:
         return sum(by[w] for w in wanted)
 
     return Instructions(
-        total=len(found) - by["NOP"],
+        total=len(opcodes) - by["NOP"],
         global_loads=widths("LDG"),
         global_stores=widths("STG"),
         async_copies=many("LDGSTS", "UBLKCP", "UTMALDG", "UTMASTG", "UTMAREDG"),
@@ -192,7 +192,7 @@ def instructions(code: str) -> Instructions:
         shuffles=many("SHFL", "REDUX", "CREDUX"),
         barriers=many("BAR", "SYNCS", "UCGABAR_ARV", "UCGABAR_WAIT"),
         special=dict(
-            sorted(Counter(f.split(".")[1] for f in found if f.startswith("MUFU.")).items())
+            sorted(Counter(f.split(".")[1] for f in opcodes if f.startswith("MUFU.")).items())
         ),
         tensor_core=sum(n for name, n in by.items() if _TENSOR_CORE.fullmatch(name)),
         atomics=many("ATOM", "ATOMG", "ATOMS", "RED", "REDG", "ATOMSG"),

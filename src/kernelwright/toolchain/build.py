@@ -42,14 +42,14 @@ class Tensors:
             return TensorSpec.contiguous((self._length(name), len(name.lists)), torch.int64)
         element = re.fullmatch(r"(\w+)\[(\d+)\]", name)
         if element:
-            found = self.inputs.get(element[1])
-            found = found[int(element[2])] if isinstance(found, (list, tuple)) else None
+            tensor = self.inputs.get(element[1])
+            tensor = tensor[int(element[2])] if isinstance(tensor, (list, tuple)) else None
         else:
             known = {**self.inputs, **self.outputs, **self.scratch, **self.constants}
-            found = known.get(name)
-        if not isinstance(found, TensorSpec):
+            tensor = known.get(name)
+        if not isinstance(tensor, TensorSpec):
             raise ToolchainError(f"a plan names {name!r}, which is not a tensor of the call")
-        return found
+        return tensor
 
     def _mapped(self, map: TensorMap) -> TensorSpec:
         """The tensor that a map describes."""
@@ -69,10 +69,10 @@ class Tensors:
         """The one length of the lists."""
         lengths = set()
         for name in pointers.lists:
-            found = self.inputs.get(name)
-            if not isinstance(found, (list, tuple)) or not found:
+            tensors = self.inputs.get(name)
+            if not isinstance(tensors, (list, tuple)) or not tensors:
                 raise ToolchainError(f"a plan points to {name!r}, which is not a list of the call")
-            lengths.add(len(found))
+            lengths.add(len(tensors))
         if len(lengths) != 1:
             raise ToolchainError(f"a plan points to {pointers.lists}, which have different lengths")
         return lengths.pop()

@@ -24,8 +24,8 @@ def compiler() -> list[str] | None:
     """The C compiler's command: CC, or cc, gcc or clang from PATH; None if there is none."""
     if os.environ.get("CC"):
         return shlex.split(os.environ["CC"])
-    found = next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
-    return [found] if found else None
+    executable = next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
+    return [executable] if executable else None
 
 
 @once
@@ -39,9 +39,9 @@ def module(file: str = "launcher") -> ModuleType:
     loader = importlib.machinery.ExtensionFileLoader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
-    made = importlib.util.module_from_spec(spec)
-    loader.exec_module(made)
-    return made
+    extension = importlib.util.module_from_spec(spec)
+    loader.exec_module(extension)
+    return extension
 
 
 def _built(file: str = "launcher") -> Path:

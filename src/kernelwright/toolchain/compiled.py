@@ -80,10 +80,10 @@ def hidden_parameters(compiled: Compiled, kinds: tuple[str, ...]) -> int:
         else []
     )
     types = ["".join(p) for p in parameters]
-    found = [_PTX_KINDS.get(t.partition("[")[0], t) for t in types]
+    declared = [_PTX_KINDS.get(t.partition("[")[0], t) for t in types]
     planned = [_SAME.get(k, k) for k in kinds]
-    rest = found[len(planned) :]
-    if found[: len(planned)] != planned or any(k != "pointer" for k in rest):
+    rest = declared[len(planned) :]
+    if declared[: len(planned)] != planned or any(k != "pointer" for k in rest):
         raise ToolchainError(
             f"{compiled.name} takes ({', '.join(types)}), but its plan passes ({', '.join(kinds)})"
         )
@@ -93,6 +93,6 @@ def hidden_parameters(compiled: Compiled, kinds: tuple[str, ...]) -> int:
 def struct_sizes(compiled: Compiled) -> list[int]:
     """Sizes in bytes of the parameters that are structs or smaller than 32 bits, in order."""
     entry = re.search(rf"\.entry\s+{re.escape(compiled.name)}\s*\(([^)]*)\)", compiled.ptx)
-    found = re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.[bus](8|16)\s+[\w$%]+(?:\[(\d+)\])?",
+    declared = re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.[bus](8|16)\s+[\w$%]+(?:\[(\d+)\])?",
                        entry[1] if entry else "")  # fmt: skip
-    return [int(bits) // 8 * int(count or 1) for bits, count in found]
+    return [int(bits) // 8 * int(count or 1) for bits, count in declared]

@@ -101,8 +101,10 @@ def _out_of_bounds(plan: Plan, everything: dict[str, Any], fresh: Iterable[str])
         launchers = [_launcher(step) for step in plan.launches]
 
     def watched() -> str:
-        _, _, found = look.call(lambda *_: _launch(plan, launchers, everything), everything, fresh)
-        return f"; {found[0].text}" if found else ""
+        _, _, findings = look.call(
+            lambda *_: _launch(plan, launchers, everything), everything, fresh
+        )
+        return f"; {findings[0].text}" if findings else ""
 
     return subprocess_runner.result_in_fork(watched)
 
@@ -155,8 +157,8 @@ def _value(arg: str | Scalar | Pointers | TensorMap, everything: dict[Any, Any])
         return packed(hopper.encoded(arg, address))
     if isinstance(arg, Pointers):
         rows = zip(*(everything[name] for name in arg.lists), strict=True)
-        found = torch.tensor([t.data_ptr() for row in rows for t in row], dtype=torch.int64)
-        return everything[arg].copy_(found.view_as(everything[arg]))
+        pointers = torch.tensor([t.data_ptr() for row in rows for t in row], dtype=torch.int64)
+        return everything[arg].copy_(pointers.view_as(everything[arg]))
     if isinstance(arg, Scalar):
         return arg if not isinstance(arg.value, str) else replace(arg, value=everything[arg.value])
     element = re.fullmatch(r"(\w+)\[(\d+)\]", arg)

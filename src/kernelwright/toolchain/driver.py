@@ -90,10 +90,10 @@ def version() -> tuple[int, int]:
 @cache
 def launchers() -> ModuleType:
     """The launcher extension, connected to the driver."""
-    made = c_extensions.module()
+    extension = c_extensions.module()
     addresses = [ctypes.cast(getattr(library(), n), c_void_p).value for n in _FOR_LAUNCHER]
-    made.set_driver(*addresses)
-    return made
+    extension.set_driver(*addresses)
+    return extension
 
 
 @cache

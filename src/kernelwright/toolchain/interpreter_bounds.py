@@ -160,23 +160,23 @@ def _entered(init):
     def checked(self, args, kwargs):
         global _launch
         given, named = init(self, args, kwargs)
-        found: dict[str, Any] = {}
+        tensors: dict[str, Any] = {}
         for name, value in (*zip(self.arg_names, given, strict=False), *named.items()):
-            _collect(found, name, value)
-        _launch = _Launch(list(found), list(found.values()))
+            _collect(tensors, name, value)
+        _launch = _Launch(list(tensors), list(tensors.values()))
         return given, named
 
     return checked
 
 
-def _collect(found: dict[str, Any], name: str, value: Any) -> None:
+def _collect(tensors: dict[str, Any], name: str, value: Any) -> None:
     if isinstance(value, tuple):
         for i, v in enumerate(value):
-            _collect(found, f"{name}[{i}]", v)
+            _collect(tensors, f"{name}[{i}]", v)
     elif isinstance(value, interpreter.TensorDescriptor):
-        _collect(found, name, value.base)
+        _collect(tensors, name, value.base)
     elif hasattr(value, "data_ptr"):
-        found[name] = interpreter._unwrap_tensor(value)
+        tensors[name] = interpreter._unwrap_tensor(value)
 
 
 def _left(call):

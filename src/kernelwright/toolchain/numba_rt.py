@@ -127,15 +127,15 @@ def _signature(step: Launch, tensors) -> tuple:
     from numba import types
 
     kinds = {"f": "float", "i": "int", "u": "uint"}
-    found = []
+    signature = []
     for a in step.args:
         if isinstance(a, Scalar):
-            found.append(getattr(types, _SCALARS[a.ctype]))
+            signature.append(getattr(types, _SCALARS[a.ctype]))
             continue
         code = _code(tensors[a].dtype)
         name = "boolean" if code == "b1" else f"{kinds[code[0]]}{8 * int(code[1])}"
-        found.append(types.Array(getattr(types, name), 1, "C"))
-    return tuple(found)
+        signature.append(types.Array(getattr(types, name), 1, "C"))
+    return tuple(signature)
 
 
 class _Memory:

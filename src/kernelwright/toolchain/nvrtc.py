@@ -65,8 +65,8 @@ def _compile(kernel: CudaKernel, arch: str) -> Compiled:
 
 def _first_error(log: str, code) -> str:
     """The first error in NVRTC's log: kernel.cu:2: cannot open source file "x.h"."""
-    found = re.search(r"^(\S[^\n(]*)\((\d+)\): (?:catastrophic )?error: (.*)$", log, re.M)
-    return f"{Path(found[1]).name}:{found[2]}: {found[3]}" if found else f"NVRTC: {code.name}"
+    match = re.search(r"^(\S[^\n(]*)\((\d+)\): (?:catastrophic )?error: (.*)$", log, re.M)
+    return f"{Path(match[1]).name}:{match[2]}: {match[3]}" if match else f"NVRTC: {code.name}"
 
 
 def _ok(result: tuple):

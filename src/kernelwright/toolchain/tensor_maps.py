@@ -70,10 +70,10 @@ class Encoded(dict[int, bytes]):
         self.name, self.layout, self.index = name, layout, index
 
     def __missing__(self, address: int) -> bytes:
-        made = driver.launchers().encode(driver.context(self.index), address, self.layout)
-        if isinstance(made, int):
-            driver.check(made, f"encoding a tensor map of {self.name} at {address:#x}")
+        tensor_map = driver.launchers().encode(driver.context(self.index), address, self.layout)
+        if isinstance(tensor_map, int):
+            driver.check(tensor_map, f"encoding a tensor map of {self.name} at {address:#x}")
         if len(self) >= MOST:
             self.clear()
-        self[address] = made
-        return made
+        self[address] = tensor_map
+        return tensor_map

@@ -21,12 +21,12 @@ def find(name: str) -> tuple[Path, tuple[int, int]]:
     Raises:
         ToolchainError: there is none.
     """
-    found = [(version, path) for path in _candidates(name) if (version := _version(path))]
-    if not found:
+    versions = [(version, path) for path in _candidates(name) if (version := _version(path))]
+    if not versions:
         raise ToolchainError(
             f"{name} is not on this machine: pip install triton, or install the CUDA toolkit"
         )
-    version, path = max(found)
+    version, path = max(versions)
     return path, version
 
 
@@ -36,27 +36,27 @@ def locate(name: str) -> Path:
     Raises:
         ToolchainError: there is none.
     """
-    found = _candidates(name)
-    if not found:
+    candidates = _candidates(name)
+    if not candidates:
         raise ToolchainError(f"{name} is not on this machine: install the CUDA toolkit")
-    return found[0]
+    return candidates[0]
 
 
 def _candidates(name: str) -> list[Path]:
     """Paths of a tool: the one that cuda-pathfinder finds, then the places that it does not search:
     the PATH, toolkits in the usual folders, and triton's own tools."""
     toolkit = shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin")
-    found = [pathfinder().find_nvidia_binary_utility(name), toolkit]
+    paths = [pathfinder().find_nvidia_binary_utility(name), toolkit]
     triton = importlib.util.find_spec("triton")
     if triton and triton.origin:
-        found.append(str(Path(triton.origin).parent / "backends" / "nvidia" / "bin" / name))
-    return [Path(p) for p in dict.fromkeys(found) if p and Path(p).is_file()]
+        paths.append(str(Path(triton.origin).parent / "backends" / "nvidia" / "bin" / name))
+    return [Path(p) for p in dict.fromkeys(paths) if p and Path(p).is_file()]
 
 
 def _version(tool: Path) -> tuple[int, int] | None:
     done = subprocess.run([str(tool), "--version"], capture_output=True, text=True)
-    found = re.search(r"release (\d+)\.(\d+)", done.stdout)
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.search(r"release (\d+)\.(\d+)", done.stdout)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def tritons_ptxas(arch: str) -> Path:

@@ -96,10 +96,10 @@ def _compiled(source, options: dict, arch: str) -> Compiled:
         # other threads compile meanwhile go here too
         with _alone, triton.knobs.cache.scope():
             triton.knobs.cache.dir = str(cache.of_process())
-            made = triton.compile(source, target=target, options=options)
+            kernel = triton.compile(source, target=target, options=options)
     except Exception as e:  # each stage of triton raises its own types
         raise CompileError(f"triton rejected {name} for {arch}:\n{e}") from e
-    facts = made.metadata
+    facts = kernel.metadata
     if facts.global_scratch_size:
         raise ToolchainError(
             f"{name} needs {facts.global_scratch_size} bytes of triton's global scratch per "
@@ -108,9 +108,9 @@ def _compiled(source, options: dict, arch: str) -> Compiled:
     return Compiled(
         name=facts.name,
         arch=arch,
-        cubin=made.asm["cubin"],
-        ptx=made.asm["ptx"],
-        ttgir=made.asm["ttgir"],
+        cubin=kernel.asm["cubin"],
+        ptx=kernel.asm["ptx"],
+        ttgir=kernel.asm["ttgir"],
         shared=facts.shared,
         threads=32 * facts.num_warps,
     )

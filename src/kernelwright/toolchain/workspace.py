@@ -73,8 +73,8 @@ class ZeroScratch:
 
     def __call__(self, stream: int) -> int:
         capture = self.capture_id(stream)
-        found = self.known.get((stream, capture))
-        return found if found is not None else self._make(stream, capture)
+        address = self.known.get((stream, capture))
+        return address if address is not None else self._make(stream, capture)
 
     def _make(self, stream: int, capture: int) -> int:
         start = self.arena.take(self.size) if capture else None

@@ -153,8 +153,10 @@ def committed(run: Path) -> list[Path]:
     folder = run / FOLDER
     if not folder.is_dir():
         return []
-    found = [p for p in folder.iterdir() if _NAME.fullmatch(p.name) and (p / MARKER).is_file()]
-    return sorted(found, key=lambda p: int(p.name[5:]))
+    checkpoints = [
+        p for p in folder.iterdir() if _NAME.fullmatch(p.name) and (p / MARKER).is_file()
+    ]
+    return sorted(checkpoints, key=lambda p: int(p.name[5:]))
 
 
 def find(path: Path) -> Path:
@@ -165,10 +167,10 @@ def find(path: Path) -> Path:
     """
     if (path / MARKER).is_file():
         return path
-    found = committed(path)
-    if not found:
+    checkpoints = committed(path)
+    if not checkpoints:
         raise UserError(f"{path} holds no checkpoint of a training run")
-    return found[-1]
+    return checkpoints[-1]
 
 
 def check(path: Path) -> dict[str, Any]:

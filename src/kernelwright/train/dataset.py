@@ -76,40 +76,43 @@ def open_(
     if files:
         return _of_shards(str(source), files, tokenizer, say)
     text = corpus.of(source)
-    made = _tokenizer(tokenizer, text, vocabulary, say)
-    entry = cache.key([text.fingerprint(), *_named_files(made)])
+    encoder = _tokenizer(tokenizer, text, vocabulary, say)
+    entry = cache.key([text.fingerprint(), *_named_files(encoder)])
     folder = cache.root() / "tokens" / entry[:2]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     paths = [folder / f"{entry}.{part}.kwtokens" for part in ("train", "validation")]
     with cache.locked("tokens", entry):
         if not all(p.exists() for p in paths):
             say(f"tokenizing {text.name}")
-            _tokenize(text, made, paths)
+            _tokenize(text, encoder, paths)
     train, validation = map(shards.read, paths)
     train.check()
     validation.check()
-    return Dataset(text.name, (train,), (validation,), made, made.size)
+    return Dataset(text.name, (train,), (validation,), encoder, encoder.size)
 
 
 def _of_shards(
     source: str, files: list[Path], tokenizer: str, say: Callable[[str], None]
 ) -> Dataset:
-    found = [shards.read(p) for p in files]
-    for s in found:
+    parts = [shards.read(p) for p in files]
+    for s in parts:
         s.check()
-    validation = tuple(s for s in found if _is_validation(s.path))
-    train = tuple(s for s in found if not _is_validation(s.path))
+    validation = tuple(s for s in parts if _is_validation(s.path))
+    train = tuple(s for s in parts if not _is_validation(s.path))
     if not train:  # then nothing is held out
-        train, validation = tuple(found), ()
+        train, validation = tuple(parts), ()
     say(f"training on {_names(train)}; validating on {_names(validation) or 'nothing'}")
-    made = tokenizers.load(Path(tokenizer)) if Path(tokenizer).is_dir() else None
-    made = made or tokenizers.load(files[0].parent)
-    vocabulary = max(made.size if made else 0, *(s.vocabulary or s.largest() + 1 for s in found))
-    if made and vocabulary > made.size:
+    encoder = tokenizers.load(Path(tokenizer)) if Path(tokenizer).is_dir() else None
+    encoder = encoder or tokenizers.load(files[0].parent)
+    vocabulary = max(
+        encoder.size if encoder else 0, *(s.vocabulary or s.largest() + 1 for s in parts)
+    )
+    if encoder and vocabulary > encoder.size:
         raise UsageError(
-            f"data: {source} has the token {vocabulary - 1}, the tokenizer has {made.size} tokens"
+            f"data: {source} has the token {vocabulary - 1}, the tokenizer has "
+            f"{encoder.size} tokens"
         )
-    return Dataset(source, train, validation, made, vocabulary)
+    return Dataset(source, train, validation, encoder, vocabulary)
 
 
 def _is_validation(path: Path) -> bool:
@@ -137,12 +140,12 @@ def _tokenizer(kind: str, text: corpus.Corpus, size: int, say: Callable[[str], N
             f'tokenizer: {kind!r} is neither "bytes", "chars" or "bpe" nor a folder with a '
             "tokenizer's files"
         )
-    found = tokenizers.load(Path(kind).expanduser())
-    if found is None:
+    tokenizer = tokenizers.load(Path(kind).expanduser())
+    if tokenizer is None:
         raise UsageError(
             f"tokenizer: {kind} contains neither tokenizer.json nor vocab.json and merges.txt"
         )
-    return found
+    return tokenizer
 
 
 def _byte_pairs(text: corpus.Corpus, size: int) -> Tokenizer:
@@ -152,9 +155,9 @@ def _byte_pairs(text: corpus.Corpus, size: int) -> Tokenizer:
     def build(_: Path) -> dict[str, bytes]:
         return tokenizers.BytePairs.trained(_beginnings(text), size).files()
 
-    found = tokenizers.load(cache.get_or_build("bpe", entry, "a BPE is trained", build))
-    assert found is not None
-    return found
+    tokenizer = tokenizers.load(cache.get_or_build("bpe", entry, "a BPE is trained", build))
+    assert tokenizer is not None
+    return tokenizer
 
 
 def _beginnings(text: corpus.Corpus) -> Iterator[str]:
@@ -166,23 +169,25 @@ def _beginnings(text: corpus.Corpus) -> Iterator[str]:
             return
 
 
-def _tokenize(text: corpus.Corpus, made: Tokenizer, paths: list[Path]) -> None:
-    between = made.encode("\n") if made.end is None else np.array([made.end], np.uint32)
+def _tokenize(text: corpus.Corpus, tokenizer: Tokenizer, paths: list[Path]) -> None:
+    between = (
+        tokenizer.encode("\n") if tokenizer.end is None else np.array([tokenizer.end], np.uint32)
+    )
     parts: list[np.ndarray] = []
     for i, document in enumerate(text.documents()):
         if i:
             parts.append(between)
-        parts += [made.encode(piece) for piece in corpus.pieces(document)]
+        parts += [tokenizer.encode(piece) for piece in corpus.pieces(document)]
     tokens = np.concatenate(parts)
     cut = int(len(tokens) * (1 - HELD_OUT))
     if len(tokens) - cut < 2:
         raise UsageError(f"data: {text.name} has {len(tokens)} tokens, too few to train on")
     for path, part in zip(paths, (tokens[:cut], tokens[cut:]), strict=True):
-        shards.write(path, [part], made.size)
+        shards.write(path, [part], tokenizer.size)
 
 
-def _named_files(made: Tokenizer) -> list[str | bytes]:
-    return [part for named in made.files().items() for part in named]
+def _named_files(tokenizer: Tokenizer) -> list[str | bytes]:
+    return [part for named in tokenizer.files().items() for part in named]
 
 
 class Order:
@@ -200,11 +205,11 @@ class Order:
         UsageError: no shard is longer than the context.
     """
 
-    def __init__(self, found: tuple[Shard, ...], context: int, seed: int):
+    def __init__(self, parts: tuple[Shard, ...], context: int, seed: int):
         self.context, self.seed = context, seed
-        self._shards = [s for s in found if len(s.tokens) > context]
+        self._shards = [s for s in parts if len(s.tokens) > context]
         if not self._shards:
-            longest = max((len(s.tokens) for s in found), default=0)
+            longest = max((len(s.tokens) for s in parts), default=0)
             raise UsageError(
                 f"context: {context} needs more than {context} tokens in a row, the data has "
                 f"{longest}"

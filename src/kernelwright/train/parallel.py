@@ -53,9 +53,9 @@ class Processes:
         """Every process's value, by rank."""
         if self.count == 1:
             return [value]
-        found: list[Any] = [None] * self.count
-        distributed.all_gather_object(found, value)
-        return found
+        values: list[Any] = [None] * self.count
+        distributed.all_gather_object(values, value)
+        return values
 
 
 @contextlib.contextmanager

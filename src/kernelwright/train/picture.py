@@ -45,7 +45,7 @@ class Curve:
 
 def curves(
     title: str,
-    found: Sequence[Curve],
+    drawn: Sequence[Curve],
     *,
     caption: str = "",
     x_name: str = "",
@@ -59,7 +59,7 @@ def curves(
         x_name: what the horizontal axis shows.
         log_x, log_y: logarithmic axes, for values above 0.
     """
-    points = [_finite(c, log_x, log_y) for c in found]
+    points = [_finite(c, log_x, log_y) for c in drawn]
     every = [p for line in points for p in line]
     xs = _Axis([x for x, _ in every], log_x, LEFT, WIDTH - RIGHT)
     ys = _Axis([y for _, y in every], log_y, HEIGHT - BOTTOM, TOP)
@@ -75,22 +75,22 @@ def curves(
             svg.text(xs.place(value), HEIGHT - BOTTOM + 18, _number(value), "soft", "middle")
         )
     parts.append(svg.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_name, "soft", "middle"))
-    for curve, line in zip(found, points, strict=True):
+    for curve, line in zip(drawn, points, strict=True):
         parts.append(_path(curve, line, xs, ys))
-    parts += _legend([c for c in found if not c.faint])
+    parts += _legend([c for c in drawn if not c.faint])
     return svg.picture(parts, WIDTH, HEIGHT, f"{title}. {caption}", _STYLE)
 
 
 def smooth(values: Sequence[float], over: int) -> list[float]:
     """The mean of each value and up to `over` - 1 values before it."""
-    found: list[float] = []
+    means: list[float] = []
     total = 0.0
     for i, value in enumerate(values):
         total += value
         if i >= over:
             total -= values[i - over]
-        found.append(total / min(i + 1, over))
-    return found
+        means.append(total / min(i + 1, over))
+    return means
 
 
 class _Axis:
@@ -136,10 +136,10 @@ def _path(curve: Curve, line: list[tuple[float, float]], xs: _Axis, ys: _Axis) -
     return svg.element("path", kind=f"s-{colour}{faint}", d=f"M{svg.points(placed)}")
 
 
-def _legend(found: list[Curve]) -> list[str]:
+def _legend(drawn: list[Curve]) -> list[str]:
     parts: list[str] = []
     right = WIDTH - RIGHT
-    for curve in reversed(found):
+    for curve in reversed(drawn):
         colour = _COLOURS[curve.colour % len(_COLOURS)]
         parts.append(svg.text(right, 26, curve.name, f"t-{colour}", "end"))
         right -= 8 * len(curve.name) + 18

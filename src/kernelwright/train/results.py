@@ -24,7 +24,7 @@ def write(
     run: Path,
     config: Any,
     weights: dict[str, torch.Tensor],
-    made: Tokenizer | None,
+    encoder: Tokenizer | None,
     device: torch.device,
     seed: int,
 ) -> tuple[str, ...]:
@@ -32,7 +32,7 @@ def write(
 
     Args:
         weights: the model's, on the CPU.
-        made: the tokenizer; there are no samples without one.
+        encoder: the tokenizer; there are no samples without one.
 
     Raises:
         WriteError: the disk is full.
@@ -42,19 +42,19 @@ def write(
     model.load_state_dict(weights, assign=True)
     models.save_pretrained(model, run / MODEL)
     samples: tuple[str, ...] = ()
-    if made is not None:
-        tokenizer.save(made, run / MODEL)
-        samples = _samples(run / MODEL, made, device, seed)
+    if encoder is not None:
+        tokenizer.save(encoder, run / MODEL)
+        samples = _samples(run / MODEL, encoder, device, seed)
     text = "\n\n".join(f"--- {i + 1} ---\n{x}" for i, x in enumerate(samples))
     durable.write(run / SAMPLES, [text.encode()])
     durable.write(run / PICTURE, [loss_picture(run).encode()])
     return samples
 
 
-def _samples(folder: Path, made: Tokenizer, device: torch.device, seed: int) -> tuple[str, ...]:
+def _samples(folder: Path, encoder: Tokenizer, device: torch.device, seed: int) -> tuple[str, ...]:
     model = models.from_pretrained(folder, device=device)
     how, prompts = Sampling(temperature=0.8, top_k=200), ["\n", "\n"]
-    steps = generate.texts(model, made, prompts, SAMPLE_TOKENS, how, seed=seed)
+    steps = generate.texts(model, encoder, prompts, SAMPLE_TOKENS, how, seed=seed)
     return tuple("".join(parts).strip("\n") for parts in zip(*steps, strict=True))
 
 
@@ -65,13 +65,13 @@ def loss_picture(folder: Path) -> str:
     held = [(e["step"], e["loss"]) for e in events if e["event"] == "validation" and e["loss"]]
     x, y = [s for s, _ in train], [v for _, v in train]
     smoothed = picture.smooth(y, max(1, len(y) // 50))
-    found = [picture.Curve("", x, y, faint=True), picture.Curve("training", x, smoothed)]
+    curves = [picture.Curve("", x, y, faint=True), picture.Curve("training", x, smoothed)]
     if held:
-        found.append(
+        curves.append(
             picture.Curve("validation", [s for s, _ in held], [v for _, v in held], colour=1)
         )
     settings = next(e for e in events if e["event"] == "start")
     caption = f"{settings['settings']['model']}, {settings['parameters']:,} parameters, " + (
         f"{settings['data']}; nats per token"
     )
-    return picture.curves("Loss", found, caption=caption, x_name="step")
+    return picture.curves("Loss", curves, caption=caption, x_name="step")

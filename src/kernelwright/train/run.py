@@ -88,12 +88,12 @@ def resume(
             raise UsageError(
                 f"{name}: cannot change when a run continues; only {', '.join(CHANGEABLE)} can"
             )
-    found = checkpoint.find(path)
-    saved = checkpoint.check(found)
+    source = checkpoint.find(path)
+    saved = checkpoint.check(source)
     settings = Settings(**{**saved["settings"], "parallel": "none", **changes})
     with parallel.joined(settings.parallel, device) as processes:
-        folder = found.parent.parent
-        return _run(settings, folder, processes, watcher, (found, saved))
+        folder = source.parent.parent
+        return _run(settings, folder, processes, watcher, (source, saved))
 
 
 def _run(
@@ -215,21 +215,21 @@ class _Run:
         noted = selected.Selected()
 
         def build() -> tuple[Any, Any]:
-            made = Trainer(plain, vocabulary, alone)
+            trainer = Trainer(plain, vocabulary, alone)
             tokens = torch.zeros(micro, self.config.context, dtype=torch.int64, device=device)
 
             def step() -> None:
                 # every step dispatches the same rungs
                 with contextlib.nullcontext() if noted.calls else noted:
-                    made.step(tokens, tokens, s.lr)
+                    trainer.step(tokens, tokens, s.lr)
 
-            return made, step
+            return trainer, step
 
-        found = memory.predict(build)
+        predicted = memory.predict(build)
         self.rungs = noted.rungs()
         if s.deterministic:
             noted.check()
-        return found
+        return predicted
 
     # steps
 

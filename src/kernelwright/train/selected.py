@@ -41,7 +41,7 @@ class Selected(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def rungs(self) -> Rungs:
-        return {operator: dict(found) for operator, found in sorted(self.calls.items())}
+        return {operator: dict(rungs) for operator, rungs in sorted(self.calls.items())}
 
     def check(self) -> None:
         """Raise UsageError if a run that must be deterministic would not be."""

@@ -31,10 +31,10 @@ def on_cpu(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 def random_states(device: torch.device) -> dict[str, str]:
     """The states of PyTorch's generators of this process."""
-    found = {"cpu": torch.get_rng_state()}
+    states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
-        found["cuda"] = torch.cuda.get_rng_state(device)
-    return {n: base64.b64encode(t.numpy().tobytes()).decode() for n, t in found.items()}
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return {n: base64.b64encode(t.numpy().tobytes()).decode() for n, t in states.items()}
 
 
 def set_random_states(states: dict[str, str], device: torch.device) -> None:
@@ -82,11 +82,11 @@ def restore(trainer: Trainer, path: Path) -> None:
 
 def whole(trainer: Trainer) -> dict[str, torch.Tensor]:
     """The model's parameters, gathered if they are split; to be called by every process."""
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     for name, p in trainer.model.named_parameters():
         t = p.detach()
-        found[name] = (t.full_tensor() if isinstance(t, DTensor) else t).to("cpu", copy=True)
-    return found
+        tensors[name] = (t.full_tensor() if isinstance(t, DTensor) else t).to("cpu", copy=True)
+    return tensors
 
 
 def _states(trainer: Trainer) -> Iterator[tuple[str, str, torch.Tensor]]:

@@ -87,17 +87,17 @@ def inspect(
             the rung does not support the case (`Unsupported`).
         ToolchainError: a compiler is missing or rejects the kernel.
     """
-    made = ladder.rung(rung)
-    if not made.is_gpu:
+    chosen = ladder.rung(rung)
+    if not chosen.is_gpu:
         raise ValueError(
             f"rung: {ladder.name}.{rung} is a PyTorch rung, which has no kernel to compile"
         )
     gpu = gpu_of(arch)
     if case is None:
-        case = _first_supported(ladder, made, gpu)
-    if made.backend != "cuda" and not modes.compiling():
+        case = _first_supported(ladder, chosen, gpu)
+    if chosen.backend != "cuda" and not modes.compiling():
         return _elsewhere(ladder, rung, case, arch, config)
-    return _here(ladder, made, case, gpu, arch, config)
+    return _here(ladder, chosen, case, gpu, arch, config)
 
 
 def gpu_of(arch: str) -> Gpu:
@@ -116,8 +116,8 @@ def specs_of(ladder: Ladder, case: Case) -> dict[str, Any]:
     """The normalized specs of a case. No memory is allocated: bench cases take gigabytes."""
     toolchain.claim()  # computing with meta tensors imports triton
     op = ladder.operator
-    made = {k: _spec(v) for k, v in op.inputs(case, "meta").items()}
-    return op.normalise(made)[0]
+    specs = {k: _spec(v) for k, v in op.inputs(case, "meta").items()}
+    return op.normalise(specs)[0]
 
 
 def _spec(v: Any) -> Any:
@@ -154,18 +154,18 @@ def _here(
 
 def compiled(head: tuple, step: Launch, tensors: build.Tensors, arch: str) -> Inspection:
     """A launch compiled for `arch`. `head`: the first six fields of its Inspection."""
-    made = build.compile(step, tensors, arch)
-    resources = binary.resources(made)
-    threads = made.threads or step.block[0] * step.block[1] * step.block[2]
-    dynamic = made.shared or step.shared
+    kernel = build.compile(step, tensors, arch)
+    resources = binary.resources(kernel)
+    threads = kernel.threads or step.block[0] * step.block[1] * step.block[2]
+    dynamic = kernel.shared or step.shared
     occupancy = binary.occupancy(
         arch, threads, resources.registers, resources.static_shared + dynamic
     )
-    code = binary.sass(made)
+    code = binary.sass(kernel)
     return Inspection(
         *head,
         kernel=build.name_of(step.kernel),
-        symbol=made.name,
+        symbol=kernel.name,
         grid=step.grid,
         threads=threads,
         cluster=getattr(step.kernel, "cluster", 1),
@@ -173,9 +173,9 @@ def compiled(head: tuple, step: Launch, tensors: build.Tensors, arch: str) -> In
         resources=asdict(resources),
         occupancy=asdict(occupancy),
         instructions=asdict(binary.instructions(code)),
-        ptx=made.ptx,
+        ptx=kernel.ptx,
         sass=code,
-        ttgir=made.ttgir,
+        ttgir=kernel.ttgir,
     )
 
 
@@ -213,8 +213,8 @@ def _main() -> None:
     if operator not in {known.name for known in dispatch.ladders()}:
         import_module("kernelwright.workbench.scaffold.scaffold").load(Path(folder))
     ladder = dispatch.ladder(operator)
-    found = inspect(ladder, rung, ladder.operator.case(case), arch, config)
-    json.dump([i.as_json(texts=True) for i in found], sys.stdout)
+    inspections = inspect(ladder, rung, ladder.operator.case(case), arch, config)
+    json.dump([i.as_json(texts=True) for i in inspections], sys.stdout)
 
 
 if __name__ == "__main__":

@@ -97,11 +97,11 @@ def named(names: Iterable[str]) -> list[Ladder]:
     Raises:
         UnknownOperator: an unknown name; the message lists the known ones.
     """
-    found: dict[str, Ladder] = {}
+    by_name: dict[str, Ladder] = {}
     for name in names:
         family = [x for x in ladders() if x.name in (name, f"{name}.backward")]
-        found.update((x.name, x) for x in family or [ladder(name)])
-    return list(found.values())
+        by_name.update((x.name, x) for x in family or [ladder(name)])
+    return list(by_name.values())
 
 
 def rung_named(name: str) -> tuple[Ladder, Rung]:
@@ -126,11 +126,11 @@ def case_named(chosen: Ladder, case_id: str) -> Case:
     Raises:
         UnknownCase: there is no such case; the message lists bench cases.
     """
-    found = next((c for c in chosen.operator.cases if c.id == case_id), None)
-    if found is None:
+    case = next((c for c in chosen.operator.cases if c.id == case_id), None)
+    if case is None:
         some = ", ".join(c.id for c in chosen.operator.cases if c.use == "bench")
         raise UnknownCase(f"case {case_id!r}: {chosen.name} has no such case; it has {some}")
-    return found
+    return case
 
 
 def _operator(lad: Ladder, facts: Facts, device: torch.device) -> OperatorEntry:
@@ -212,10 +212,10 @@ def _candidates(
     """What dispatch tries for a call, best first, proven or not; a config where one is measured."""
     tuned = tuned_table(ladder, gpu).get(ladder.bucket(**call))
     leaf = fitted.choice(ladder, gpu, call)
-    found: list[tuple[Rung, Config | None]] = [(ladder.rung(tuned["rung"]), None)] if tuned else []
-    found += [leaf] if leaf else []
-    found += [(ladder.rung(name), None) for name in ladder.order(gpu, **call)]
-    return (x for x in found if x[0].dispatchable and unsupported_on(x[0], call, gpu) is None)
+    pairs: list[tuple[Rung, Config | None]] = [(ladder.rung(tuned["rung"]), None)] if tuned else []
+    pairs += [leaf] if leaf else []
+    pairs += [(ladder.rung(name), None) for name in ladder.order(gpu, **call)]
+    return (x for x in pairs if x[0].dispatchable and unsupported_on(x[0], call, gpu) is None)
 
 
 # ---- teaching rungs

@@ -56,14 +56,16 @@ def row(stream: Stream, r: Row) -> RenderableType:
     )
 
 
-def summary(found: Compared) -> RenderableType:
+def summary(compared: Compared) -> RenderableType:
     """The verdict over all cases, and static facts of the kernels that only a GPU can time."""
-    parts: list[RenderableType] = [facts(f, found.a, found.b) for f in found.facts]
-    counts = {v: sum(r.verdict == v for r in found.rows) for v in STYLES}
+    parts: list[RenderableType] = [facts(f, compared.a, compared.b) for f in compared.facts]
+    counts = {v: sum(r.verdict == v for r in compared.rows) for v in STYLES}
     said = ", ".join(f"{n} {v}" for v, n in counts.items() if n) or "no operator differs"
-    mean = f"; geometric mean {times(found.ratio)} as fast" if found.ratio else ""
-    where = f"B ({found.b}) against A ({found.a}): "
-    parts.append(Text.assemble(where, (found.verdict, STYLES[found.verdict]), f" ({said}{mean})"))
+    mean = f"; geometric mean {times(compared.ratio)} as fast" if compared.ratio else ""
+    where = f"B ({compared.b}) against A ({compared.a}): "
+    parts.append(
+        Text.assemble(where, (compared.verdict, STYLES[compared.verdict]), f" ({said}{mean})")
+    )
     return Group(*parts)
 
 
@@ -105,5 +107,5 @@ def _facts(one: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _widths(found: dict[str, int]) -> str:
-    return ", ".join(f"{n} of {w} bits" for w, n in sorted(found.items(), key=lambda x: int(x[0])))
+def _widths(counts: dict[str, int]) -> str:
+    return ", ".join(f"{n} of {w} bits" for w, n in sorted(counts.items(), key=lambda x: int(x[0])))

@@ -15,16 +15,18 @@ from kernelwright.workbench.records import metrics
 from .tables import Column, Note, Table
 
 
-def dissection(found: Dissection, source: Path) -> RenderableType:
+def dissection(dissected: Dissection, source: Path) -> RenderableType:
     """The cost of each access by line, the divergent branches, and the memory traffic."""
     text = source.read_text(encoding="utf-8").splitlines()
-    config = " ".join(f"{k}={v}" for k, v in found.config.items())
-    head = Note(f"{found.operator}.{found.rung}  {found.case}  {config}".rstrip(), "bold")
+    config = " ".join(f"{k}={v}" for k, v in dissected.config.items())
+    head = Note(
+        f"{dissected.operator}.{dissected.rung}  {dissected.case}  {config}".rstrip(), "bold"
+    )
     parts: list[RenderableType] = [head]
-    for k, launch in enumerate(found.launches):
+    for k, launch in enumerate(dissected.launches):
         grid, block = (" x ".join(map(str, _trimmed(v))) for v in (launch.grid, launch.block))
         parts.append(Note(f"launch {k}: {launch.kernel}, {grid} blocks of {block}"))
-    parts += [_accesses(found, text), *_branches(found, text), Text(), *_traffic(found)]
+    parts += [_accesses(dissected, text), *_branches(dissected, text), Text(), *_traffic(dissected)]
     return Group(*parts)
 
 
@@ -32,7 +34,7 @@ def _trimmed(size: tuple[int, int, int]) -> tuple[int, ...]:
     return size if size[2] > 1 else size[:2] if size[1] > 1 else size[:1]
 
 
-def _accesses(found: Dissection, text: list[str]) -> Table:
+def _accesses(dissected: Dissection, text: list[str]) -> Table:
     table = Table(
         Column("line", line="above"),
         Column("source", line="above"),
@@ -44,7 +46,7 @@ def _accesses(found: Dissection, text: list[str]) -> Table:
         Column("passes", 6, right=True),
         Column("conflicts", 9, right=True),
     )
-    for x in dissect.lines(found):
+    for x in dissect.lines(dissected):
         table.add(*_place(x.place, text), access(x), *_cells(x))
     return table
 
@@ -70,8 +72,8 @@ def _cells(x: Line) -> list[Text]:
     return [*out, Text(f"{x.sectors / x.requests:.2f}"), wasted, Text(), Text()]
 
 
-def _branches(found: Dissection, text: list[str]) -> list[RenderableType]:
-    parted = dissect.branches(found)
+def _branches(dissected: Dissection, text: list[str]) -> list[RenderableType]:
+    parted = dissect.branches(dissected)
     if not parted:
         return [Note("no divergent branches")]
     table = Table(
@@ -94,24 +96,24 @@ def _branches(found: Dissection, text: list[str]) -> list[RenderableType]:
     return [Text(), table]
 
 
-def _traffic(found: Dissection) -> list[Note]:
-    moved = found.sectors * dissect.SECTOR
-    needed = found.distinct * dissect.SECTOR
+def _traffic(dissected: Dissection) -> list[Note]:
+    moved = dissected.sectors * dissect.SECTOR
+    needed = dissected.distinct * dissect.SECTOR
     size = metrics.size
     lines = [
-        f"global memory: {size(found.asked)} requested, {size(moved)} in the sectors of all "
+        f"global memory: {size(dissected.asked)} requested, {size(moved)} in the sectors of all "
         f"requests, {size(needed)} in distinct sectors",
-        f"the operator must move {size(found.cost)}: distinct sectors are "
-        f"{metrics.times(needed / found.cost)} of that",
+        f"the operator must move {size(dissected.cost)}: distinct sectors are "
+        f"{metrics.times(needed / dissected.cost)} of that",
     ]
-    if found.passes:
+    if dissected.passes:
         lines.append(
-            f"shared memory: {found.passes:,} passes through the banks, {found.conflicts:,} of "
-            "them due to bank conflicts"
+            f"shared memory: {dissected.passes:,} passes through the banks, "
+            f"{dissected.conflicts:,} of them due to bank conflicts"
         )
-    if found.copied:
-        lines.append(f"tensor memory accelerator: {size(found.copied)} copied")
-    if found.products:
-        lines.append(f"tensor cores: {found.products:,} wgmma")
-    lines.append(f"active lanes: mean {found.active:.1f} of 32 over executed basic blocks")
+    if dissected.copied:
+        lines.append(f"tensor memory accelerator: {size(dissected.copied)} copied")
+    if dissected.products:
+        lines.append(f"tensor cores: {dissected.products:,} wgmma")
+    lines.append(f"active lanes: mean {dissected.active:.1f} of 32 over executed basic blocks")
     return [Note(line, "") for line in lines]

@@ -30,7 +30,7 @@ STYLES = {
 }
 
 
-def listing(found: list[Standing], folder: Path) -> RenderableType:
+def listing(standings: list[Standing], folder: Path) -> RenderableType:
     """The exercises in learning order, with the learner's progress."""
     table = Table(
         Column("", right=True),
@@ -39,13 +39,13 @@ def listing(found: list[Standing], folder: Path) -> RenderableType:
         Column("status", 9),
         Column("task", 7, wraps=True),
     )
-    for i, s in enumerate(found, 1):
+    for i, s in enumerate(standings, 1):
         e = s.exercise
         state = Text(_shown(s.state), STYLES[s.state])
         table.add(str(i), Text(e.id, "bold"), LANGUAGES[s.language], state, e.lesson)
-    right = sum(s.state == "right" for s in found)
-    following = next((s for s in found if s.state != "right"), None)
-    lines = [Note(f"{right} of {len(found)} solved; your files are in {folder.resolve()}")]
+    right = sum(s.state == "right" for s in standings)
+    following = next((s for s in standings if s.state != "right"), None)
+    lines = [Note(f"{right} of {len(standings)} solved; your files are in {folder.resolve()}")]
     if following is None:
         lines.append(_next("all solved; compare with the ladder: kernelwright list"))
     elif following.state == "not started":
@@ -73,50 +73,50 @@ def hint(e: Exercise, number: int, text: str) -> RenderableType:
     return Group(Text(f"Hint {number} of {len(e.hints)}: {text}"), Note(after))
 
 
-def checked(e: Exercise, path: Path, found: dict[str, Any], following: Exercise | None) -> Group:
+def checked(e: Exercise, path: Path, result: dict[str, Any], following: Exercise | None) -> Group:
     """The outcome of a check."""
-    outcome = found["outcome"]
+    outcome = result["outcome"]
     head = Text.assemble((_shown(outcome), STYLES[outcome]), f"  {e.id}")
     lines: list[RenderableType] = [head]
     if outcome == "right":
-        lines.append(Text(f"every check passes on {counted(found['passed'], 'input')}"))
-        lines += _watched(found)
-        lines += _counts(found, path)
-        lines += _worth(e, found.get("timed", []))
+        lines.append(Text(f"every check passes on {counted(result['passed'], 'input')}"))
+        lines += _watched(result)
+        lines += _counts(result, path)
+        lines += _worth(e, result.get("timed", []))
         ahead = f"kernelwright exercise {following.id}" if following else "kernelwright list"
         lines.append(_next(f"kernelwright exercise {e.id} --solution, or {ahead}"))
         return Group(*lines)
     if outcome == "compiled":
-        lines.append(Text(found["why"]))
+        lines.append(Text(result["why"]))
         lines.append(_next(f"kernelwright exercise {e.id} --solution"))
         return Group(*lines)
-    if found["case"]:
-        passed = f"; {found['passed']} passed before it" if found["passed"] else ""
-        lines.append(Text.assemble("on input ", (found["case"], "bold"), passed))
-    lines.append(Text(found["why"]))
-    if found["where"]:
-        lines.append(Text(found["where"]))
-    lines += [Text(finding, "red") for finding in found["findings"]]
-    lines += _counts(found, path)
-    lines += [Text(f"look at: {clue}", "yellow") for clue in found["clues"]]
+    if result["case"]:
+        passed = f"; {result['passed']} passed before it" if result["passed"] else ""
+        lines.append(Text.assemble("on input ", (result["case"], "bold"), passed))
+    lines.append(Text(result["why"]))
+    if result["where"]:
+        lines.append(Text(result["where"]))
+    lines += [Text(finding, "red") for finding in result["findings"]]
+    lines += _counts(result, path)
+    lines += [Text(f"look at: {clue}", "yellow") for clue in result["clues"]]
     lines.append(_next(f"edit {path}, then {_check(e, path)}"))
     lines.append(_stuck(e, path))
     return Group(*lines)
 
 
-def _watched(found: dict[str, Any]) -> list[RenderableType]:
+def _watched(result: dict[str, Any]) -> list[RenderableType]:
     """The result of the emulator's checks."""
-    if found["unchecked"]:
-        return [Text(f"not checked for races: {found['unchecked']}", "dim")]
+    if result["unchecked"]:
+        return [Text(f"not checked for races: {result['unchecked']}", "dim")]
     return [Text("no race, out-of-bounds access, uninitialized read or divergent barrier")]
 
 
-def _counts(found: dict[str, Any], path: Path) -> list[RenderableType]:
+def _counts(result: dict[str, Any], path: Path) -> list[RenderableType]:
     """Each counter with its target and the line to improve."""
     lines: list[RenderableType] = []
-    for c in found["counts"]:
+    for c in result["counts"]:
         met = c["value"] <= c["most"]
-        text = f"{c['value']:,.4g} {c['unit']} on {found['counted_on']}, at most {c['most']:g}"
+        text = f"{c['value']:,.4g} {c['unit']} on {result['counted_on']}, at most {c['most']:g}"
         more = "" if met else f"; see {path.name}:{c['line']}"
         lines.append(
             Text.assemble(

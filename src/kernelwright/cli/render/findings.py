@@ -36,9 +36,9 @@ def watching(rungs: Iterable[tuple[Ladder, Rung]], checks: Iterable[str]) -> Str
 def watched(stream: Stream, rows: Sequence[Watched]) -> RenderableType:
     """A rung and its checks, printed when it is done, with a line for each finding."""
     first = rows[0]
-    found = sum(len(r.findings) for r in rows)
+    count = sum(len(r.findings) for r in rows)
     outcome, style, lines = "unchecked", "dim", []
-    if found:
+    if count:
         outcome, style = "found", "bold red"
         for r in rows:
             lines += [f"{r.check}: {f}" for f in r.findings[:MOST]]
@@ -51,7 +51,7 @@ def watched(stream: Stream, rows: Sequence[Watched]) -> RenderableType:
     return stream.row(
         Text(outcome, style),
         Text(f"{first.operator}.{first.rung}", "bold"),
-        str(found or ""),
+        str(count or ""),
         str(first.calls or ""),
         str(first.schedules or ""),
         ", ".join(r.check for r in rows),

@@ -54,8 +54,8 @@ def lesson(done: Run, out: Output) -> list[list[RenderableType]]:
         first.append(Note(said(language.BEHIND, of.lang)))
     pages = [_step(i, step, done, out) for i, step in enumerate(of.steps, 1)]
     pages[0][:0] = first
-    for found in done.here:
-        pages[-1] += ["", _table(language.table(found, of.lang))]
+    for table in done.here:
+        pages[-1] += ["", _table(language.table(table, of.lang))]
     return pages
 
 
@@ -85,30 +85,30 @@ def _prose(text: str, out: Output) -> RenderableType:
     return Markdown(text, code_theme=COLOURS) if out.is_terminal else Text(text)
 
 
-def _table(found: Table) -> tables.Table:
-    cells = [[shown(c).strip("`") for c in row] for row in found.rows]
-    made = tables.Table(
+def _table(table: Table) -> tables.Table:
+    cells = [[shown(c).strip("`") for c in row] for row in table.rows]
+    rendered = tables.Table(
         *(
             Column(name, wraps=True)
             if max(len(row[i]) for row in cells) > WRAPPED
-            else Column(name, right=found.is_figures(i))
-            for i, name in enumerate(found.columns)
+            else Column(name, right=table.is_figures(i))
+            for i, name in enumerate(table.columns)
         ),
-        title=found.title,
-        notes=[found.source],
+        title=table.title,
+        notes=[table.source],
     )
     for row in cells:
-        made.add(*row)
-    return made
+        rendered.add(*row)
+    return rendered
 
 
-def picture(found: Picture, out: Output) -> Group:
+def picture(of: Picture, out: Output) -> Group:
     """A picture in characters: each cell is one of eight block characters, by its height."""
-    labels = max(cell_len(s.label) for s in found.strips)
-    words = max(cell_len(s.words) for s in found.strips)
+    labels = max(cell_len(s.label) for s in of.strips)
+    words = max(cell_len(s.words) for s in of.strips)
     room = max(16, min(64, min(out.width, WIDEST) - labels - words - 4))
-    lines = [Text(found.title, "bold"), *(Text(n, "dim") for n in found.notes)]
-    for s in found.strips:
+    lines = [Text(of.title, "bold"), *(Text(n, "dim") for n in of.notes)]
+    for s in of.strips:
         style = "blue" if s.kind == "load" else "yellow"
         lines.append(
             Text.assemble(

@@ -23,24 +23,24 @@ REPEATED = (
 )
 
 
-def after(found: Result, checked: bool) -> list[RenderableType]:
+def after(result: Result, checked: bool) -> list[RenderableType]:
     """Findings and notes; empty if there are none."""
     lines: list[str] = []
-    for f in found.findings:
+    for f in result.findings:
         again = f" ({f.count} times)" if f.count > 1 else ""
         lines.append(f"kernelwright: {f.check}: {f.text}{again}")
     own = ("timed", "repeated")
-    lines += [f"kernelwright: {n.text}" for n in found.notes if n.kind not in own]
-    if found.code < 0:
-        lines.append(f"kernelwright: the program was killed by {signal.Signals(-found.code).name}")
+    lines += [f"kernelwright: {n.text}" for n in result.notes if n.kind not in own]
+    if result.code < 0:
+        lines.append(f"kernelwright: the program was killed by {signal.Signals(-result.code).name}")
     if checked and not lines:
         lines.append("kernelwright: the checks found nothing")
-    if again := ", ".join(dict.fromkeys(n.text for n in found.notes if n.kind == "repeated")):
+    if again := ", ".join(dict.fromkeys(n.text for n in result.notes if n.kind == "repeated")):
         lines.append(REPEATED.format(again))
     parts: list[RenderableType] = [Text(line) for line in lines]
-    for launch in found.dissected:
+    for launch in result.dissected:
         parts += costs(launch)
-    if any(n.kind == "timed" for n in found.notes):
+    if any(n.kind == "timed" for n in result.notes):
         parts.append(Text(TIMED))
     return parts
 

@@ -54,9 +54,9 @@ def _distributions(result: RegretResult) -> Table:
     several = [*result.operators, None] if len(result.operators) > 1 else result.operators
     for name in several:
         s = result.summary(name)
-        for over, found in (("best peer", s.over_peer), ("best config", s.over_best)):
-            if found:
-                table.add(name or "all", over, *(f"{found[q]:.3f}" for q in QUANTILES))
+        for over, quantiles in (("best peer", s.over_peer), ("best config", s.over_best)):
+            if quantiles:
+                table.add(name or "all", over, *(f"{quantiles[q]:.3f}" for q in QUANTILES))
     return table
 
 

@@ -46,9 +46,9 @@ BACKENDS = {
 }
 
 
-def listing(found: Listing) -> Table:
+def listing(listed: Listing) -> Table:
     """The rungs of each operator, from the bottom of the ladder to its top."""
-    where = f"this {found.gpu}" if found.here else f"an {found.gpu} (CPU tensors: native)"
+    where = f"this {listed.gpu}" if listed.here else f"an {listed.gpu} (CPU tensors: native)"
     table = Table(
         Column("operator", line="above"),
         Column("schema", line="above"),
@@ -64,7 +64,7 @@ def listing(found: Listing) -> Table:
         ],
         spaced=True,
     )
-    for op in found.operators:
+    for op in listed.operators:
         for rung in op.rungs:
             gpu = rung.backend in ("triton", "cuda", "numba")
             proven = "proven" if rung.proven else "unproven" if gpu else ""
@@ -194,45 +194,50 @@ def _beside(row: metrics.Row) -> Text:
 def bench_data(ladders: list[Ladder], result: Any) -> dict[str, Any]:
     """A bench run as data: metrics by ladder and case, what was skipped, the environment."""
     machine = result.environment["machine"]
-    found = [
+    tables = [
         metrics.table(lad, machine, case, result.records, result.noise.get((lad.name, case)))
         for lad in ladders
         for case in metrics.timed_cases(lad, machine, result.records)
     ]
     return {
         "run": result.run,
-        "ladders": [metrics.as_json(t) for t in found],
+        "ladders": [metrics.as_json(t) for t in tables],
         "noise": {f"{o} {c}": n for (o, c), n in result.noise.items()},
         "skipped": result.skipped,
         "environment": result.environment,
     }
 
 
-def env(found: Any) -> RenderableType:
+def env(machine: Any) -> RenderableType:
     """Facts, backends and roofs of a machine."""
     works = {
-        b: Text("works", "green") if why is None else Text(why) for b, why in found.backends.items()
+        b: Text("works", "green") if why is None else Text(why)
+        for b, why in machine.backends.items()
     }
-    parts: list[RenderableType] = [facts("machine", found.facts), Text(), facts("backends", works)]
-    if found.calls:
-        parts += [Text(), facts("operators", {"calls": Text(found.calls)})]
-    if found.roofs:
-        parts += [Text(), _roofs(found.roofs)]
+    parts: list[RenderableType] = [
+        facts("machine", machine.facts),
+        Text(),
+        facts("backends", works),
+    ]
+    if machine.calls:
+        parts += [Text(), facts("operators", {"calls": Text(machine.calls)})]
+    if machine.roofs:
+        parts += [Text(), _roofs(machine.roofs)]
     return Group(*parts)
 
 
-def env_data(found: Any) -> dict[str, Any]:
+def env_data(machine: Any) -> dict[str, Any]:
     roofs = [
         {"roof": r.rung.removeprefix("roof:"), "case": r.case, "us": records.median(r.cold),
          "gbps": r.gbps, "tflops": r.flops / records.median(r.cold) / 1e6 or None}
-        for r in found.roofs
+        for r in machine.roofs
         if r.cold
     ]  # fmt: skip
-    return {"facts": found.facts, "backends": found.backends, "calls": found.calls,
-            "run": found.run, "roofs": roofs}  # fmt: skip
+    return {"facts": machine.facts, "backends": machine.backends, "calls": machine.calls,
+            "run": machine.run, "roofs": roofs}  # fmt: skip
 
 
-def _roofs(found: list[records.Record]) -> Table:
+def _roofs(measured: list[records.Record]) -> Table:
     table = Table(
         Column("roof"),
         Column("case", 8),
@@ -241,7 +246,7 @@ def _roofs(found: list[records.Record]) -> Table:
         Column("why not", 5, wraps=True),
         title="measured roofs",
     )
-    for r in found:
+    for r in measured:
         us = records.median(r.cold) if r.cold else None
         reached = metrics.rate(r.gbps)
         if r.flops and us:
@@ -251,15 +256,15 @@ def _roofs(found: list[records.Record]) -> Table:
     return table
 
 
-def facts(title: str, found: dict[str, Any]) -> Table:
+def facts(title: str, values: dict[str, Any]) -> Table:
     """Nested facts as an indented two-column table."""
     table = Table(Column("name"), Column("value", wraps=True), title=title, head=False)
-    _facts(table, found, 0)
+    _facts(table, values, 0)
     return table
 
 
-def _facts(table: Table, found: dict[str, Any], depth: int) -> None:
-    for name, value in found.items():
+def _facts(table: Table, values: dict[str, Any], depth: int) -> None:
+    for name, value in values.items():
         label = "  " * depth + name.replace("_", " ")
         if isinstance(value, dict):
             table.add(label, "")
@@ -295,10 +300,10 @@ def tuned(result: Any, path: Any) -> Table:
     return table
 
 
-def inspection(found: Any) -> Table:
+def inspection(inspected: Any) -> Table:
     """The resources of an SM that a kernel uses, and its instructions."""
-    r, o, i = found.resources, found.occupancy, found.instructions
-    config = config_text(found.config)
+    r, o, i = inspected.resources, inspected.occupancy, inspected.instructions
+    config = config_text(inspected.config)
     spilled = r["spill_stores"] + r["spill_loads"]
     widths = {
         f"global {kind}": ", ".join(f"{n} of {w} bits" for w, n in sorted(i[key].items())) or "none"
@@ -309,13 +314,14 @@ def inspection(found: Any) -> Table:
     }
     special = {"special functions": " ".join(f"{k}:{n}" for k, n in i["special"].items())}
     return facts(
-        f"{found.operator}.{found.rung}: {found.kernel} for {found.arch}",
+        f"{inspected.operator}.{inspected.rung}: {inspected.kernel} for {inspected.arch}",
         {
-            "case": f"{found.case}  {config}",
-            "launch": f"grid {found.grid}, {found.threads} threads, cluster {found.cluster}",
+            "case": f"{inspected.case}  {config}",
+            "launch": f"grid {inspected.grid}, {inspected.threads} threads, "
+            f"cluster {inspected.cluster}",
             "registers": f"{r['registers']} per thread",
             "spills": f"{spilled} bytes" if spilled else "none",
-            "shared memory": f"{r['static_shared'] + found.dynamic_shared} bytes per block",
+            "shared memory": f"{r['static_shared'] + inspected.dynamic_shared} bytes per block",
             "occupancy": f"{100 * o['fraction']:.0f}%: {o['blocks']} blocks, {o['warps']} warps "
             f"per SM, limited by {o['limit']}",
             "instructions": f"{i['total']} in the binary",
@@ -326,7 +332,7 @@ def inspection(found: Any) -> Table:
     )
 
 
-def ledger(found: Any) -> RenderableType:
+def ledger(account: Any) -> RenderableType:
     """Every GPU rung, where it is proven, and the problems found."""
     table = Table(
         Column("operator", line="above"),
@@ -336,7 +342,7 @@ def ledger(found: Any) -> RenderableType:
         Column("dispatched on an H200", 6),
         Column("remark", 2),
     )
-    for row in found.rows:
+    for row in account.rows:
         proven = Text(", ".join(row.proven), "green")
         remark = "carried over: same machine code" if row.carried else ""
         if not row.proven:
@@ -346,15 +352,15 @@ def ledger(found: Any) -> RenderableType:
         backend = Text(row.backend, BACKENDS[row.backend])
         operator = Text(row.operator, "bold")
         table.add(operator, row.rung, backend, proven, many, Text(remark, "dim"))
-    problems = [Note(p, "red") for p in found.problems]
+    problems = [Note(p, "red") for p in account.problems]
     said = f"{len(problems)} problems" if problems else "no problems"
     suites = [
         note
-        for ran in found.suite
-        for note in _suite(ran, found.known, found.changed.get(ran.commit))
+        for ran in account.suite
+        for note in _suite(ran, account.known, account.changed.get(ran.commit))
     ]
     suites = suites or [Note("The tests have not been run on a GPU.", "")]
-    calls = Note(f"Calls of operators: {found.calls}.", "")
+    calls = Note(f"Calls of operators: {account.calls}.", "")
     return Group(table, *suites, calls, *problems, Note(said, "bold"))
 
 
@@ -375,8 +381,8 @@ def _suite(ran: Any, known: dict[str, str], changed: int | None) -> list[Note]:
     return [Note(head, style), Note(f"  {since}", "yellow" if changed else ""), *failures]
 
 
-def merged(found: Any) -> Note:
+def merged(merger: Any) -> Note:
     """The number of records that a merge added, skipped and dropped."""
-    left = f", skipped {found.stale} of other sources" if found.stale else ""
-    dropped = f"; dropped {found.dropped} older ones, of other sources" if found.dropped else ""
-    return Note(f"merged {counted(found.taken, 'record')}{left}{dropped}", "")
+    left = f", skipped {merger.stale} of other sources" if merger.stale else ""
+    dropped = f"; dropped {merger.dropped} older ones, of other sources" if merger.dropped else ""
+    return Note(f"merged {counted(merger.taken, 'record')}{left}{dropped}", "")

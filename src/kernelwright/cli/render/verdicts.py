@@ -105,8 +105,8 @@ def further(v: Verdict) -> list[str]:
     said = [f"failures by kind: {kinds}", *said] if len(counts) > 1 else said
     more = sum(len(cases) for cases in list(groups.values())[SHOWN:])
     said += [f"and {more} more"] if more else []
-    for name, found in (("edge cases", v.edges), ("cannot be judged here", v.unable)):
-        for why, n in Counter(o.why for o in found).most_common(SHOWN):
+    for name, outcomes in (("edge cases", v.edges), ("cannot be judged here", v.unable)):
+        for why, n in Counter(o.why for o in outcomes).most_common(SHOWN):
             said.append(f"{name}: {_inputs(n)}, {why}")
     said += _layout(v)
     reasons = Counter(o.why for o in v.refused)
@@ -125,12 +125,12 @@ def further(v: Verdict) -> list[str]:
 
 def _layout(v: Verdict) -> list[str]:
     """Correct results whose strides differ from PyTorch's."""
-    found = [o for o in v.passed if o.layout]
-    if not found:
+    outcomes = [o for o in v.passed if o.layout]
+    if not outcomes:
         return []
     return [
-        f"layout: on {_inputs(len(found))} (a note; --strict makes it a failure), "
-        f"{found[0].case}: {found[0].layout}"
+        f"layout: on {_inputs(len(outcomes))} (a note; --strict makes it a failure), "
+        f"{outcomes[0].case}: {outcomes[0].layout}"
     ]
 
 
@@ -140,10 +140,10 @@ def _why(v: Verdict, case: str) -> str:
 
 def pairs(v: Verdict) -> list[tuple[str, str]]:
     """Further facts: (name, text)."""
-    found = v.properties()
+    properties = v.properties()
     if v.costs:
         c = v.costs
-        found.append(("launches", f"{c.launches} per call ({c.counted}), on {c.case}"))
+        properties.append(("launches", f"{c.launches} per call ({c.counted}), on {c.case}"))
         peak, host = "not measured: it needs a GPU", "not timed: it needs a GPU"
         if c.peak is not None:
             peak = f"{metrics.size(c.peak)} besides inputs and outputs, on {c.case}"
@@ -151,17 +151,17 @@ def pairs(v: Verdict) -> list[tuple[str, str]]:
             host = f"{metrics.microseconds(c.host_us)} per call, on {c.timed}"
         elif v.device == "cuda":
             host = v.no_times or "not timed: see the tables"
-        found += [("memory", peak), ("host", host)]
-        found += [("savings", line) for line in c.saves(not v.not_captured)]
+        properties += [("memory", peak), ("host", host)]
+        properties += [("savings", line) for line in c.saves(not v.not_captured)]
     elif v.no_costs:
-        found.append(("launches", v.no_costs))
+        properties.append(("launches", v.no_costs))
     for k in v.kernels:
-        found.append((f"kernel {k['kernel']}", kernel(k)))
+        properties.append((f"kernel {k['kernel']}", kernel(k)))
     if v.no_kernels:
-        found.append(("registers, occupancy", v.no_kernels))
+        properties.append(("registers, occupancy", v.no_kernels))
     if v.no_times:
-        found.append(("times", v.no_times))
-    return found
+        properties.append(("times", v.no_times))
+    return properties
 
 
 def kernel(k: dict[str, Any]) -> str:

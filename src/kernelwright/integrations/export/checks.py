@@ -79,9 +79,9 @@ def sizes_of(program: Program) -> list[dict[str, int]]:
     if not traced:
         return [{}]
     larger = {n: min(2 * s + 1, most[n] or 2 * s + 1) for n, s in traced.items()}
-    found = [traced, dict.fromkeys(traced, 1), larger]
-    found += [{n: larger[n] if n == one else 1 for n in traced} for one in traced]
-    return [s for i, s in enumerate(found) if s not in found[:i]]
+    sizes = [traced, dict.fromkeys(traced, 1), larger]
+    sizes += [{n: larger[n] if n == one else 1 for n in traced} for one in traced]
+    return [s for i, s in enumerate(sizes) if s not in sizes[:i]]
 
 
 def _checks(run: Run, program: Program) -> Generator[Check]:

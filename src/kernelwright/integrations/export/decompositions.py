@@ -61,10 +61,10 @@ BY_VALUES = {
 def table() -> dict[Any, Callable]:
     """The decompositions by overload, for `ExportedProgram.run_decompositions`. Operators that
     change their arguments have none, because an exported program is functional."""
-    found = {
+    of_operators = {
         overload_of(x.operator): _decomposition(x) for x in ladders() if not x.operator.mutated
     }
-    return found | _OF_PYTORCH
+    return of_operators | _OF_PYTORCH
 
 
 def refuse(overloads: Iterable[Any], *, of: str, onnx: bool) -> None:

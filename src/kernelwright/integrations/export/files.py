@@ -65,7 +65,7 @@ def write_onnx(program: Program, path: Path, *, opset: int = ONNX_OPSET) -> Onnx
         raise UsageError(f"opset: {opset} is older than {OLDEST_OPSET}")
     with torch.no_grad(), _quiet():
         try:
-            found: Any = torch.onnx.export(
+            exported: Any = torch.onnx.export(
                 program.decomposed, (), dynamo=True, verbose=False, opset_version=opset,
                 input_names=list(program.inputs),
                 output_names=list(program.results) or None,
@@ -73,13 +73,13 @@ def write_onnx(program: Program, path: Path, *, opset: int = ONNX_OPSET) -> Onnx
             )  # fmt: skip
         except torch.onnx.errors.OnnxExporterError as e:
             raise UsageError(f"the model has no ONNX form: {_reason(e)}") from e
-    foreign = {node.domain for node in found.model.graph} - {"", "ai.onnx"}
-    assert not foreign and not found.model.functions, foreign
-    _name_dimensions(found.model, program)
+    foreign = {node.domain for node in exported.model.graph} - {"", "ai.onnx"}
+    assert not foreign and not exported.model.functions, foreign
+    _name_dimensions(exported.model, program)
     with _written(path) as folder:
-        found.save(folder / path.name, external_data=_bytes(program) > ONE_FILE)
+        exported.save(folder / path.name, external_data=_bytes(program) > ONE_FILE)
         size = sum(file.stat().st_size for file in folder.iterdir())
-    graph = found.model.graph
+    graph = exported.model.graph
     return Onnx(
         path,
         opset,

@@ -71,12 +71,12 @@ class _Unfit(Exception):
 def table(kept: list[Kept]) -> dict[Any, Callable]:
     """The table of decompositions with Triton rungs. What becomes of each call is appended to
     `kept`."""
-    found = decompositions.table()
+    formulas = decompositions.table()
     for ladder in ladders():
         if not ladder.operator.mutated and any(r.backend == "triton" for r in ladder.rungs):
             overload = decompositions.overload_of(ladder.operator)
-            found[overload] = _with_kernels(ladder, found[overload], kept)
-    return found
+            formulas[overload] = _with_kernels(ladder, formulas[overload], kept)
+    return formulas
 
 
 def _with_kernels(ladder: Ladder, otherwise: Callable, kept: list[Kept]) -> Callable:
@@ -229,14 +229,14 @@ class _Call:
     def _written_by(self, arguments: dict[str, Any]) -> dict[str, str]:
         """The results and workspace that a launch writes, by parameter. A plan may pass a tensor a
         second time, for a parameter that the kernel does not use."""
-        found: dict[str, str] = {}
+        written: dict[str, str] = {}
         for tensor in self.written:
             takes = [n for n, a in arguments.items() if isinstance(a, str) and a == tensor]
             named = [n for n in takes if n == f"{tensor}_ptr"] if len(takes) > 1 else takes
             if takes and not named:
                 raise _Unfit(f"it passes {tensor} as {' and '.join(takes)}")
-            found |= dict.fromkeys(named, tensor)
-        return found
+            written |= dict.fromkeys(named, tensor)
+        return written
 
     def _argument(self, argument: Any, tensors: dict[str, torch.Tensor]) -> Any:
         if isinstance(argument, str):

@@ -130,8 +130,8 @@ def trace(
             first = str(e).strip().splitlines()[0]
             raise UsageError(f"module: torch.export cannot trace {what}: {first}") from e
     names = tuple(n for n, _ in zip(exported.graph_signature.user_inputs, args, strict=True))
-    found = _resolved(sizes, decomposed)
-    return Program(module, args, found, exported, decomposed, names, tuple(results), tuple(kept))
+    resolved = _resolved(sizes, decomposed)
+    return Program(module, args, resolved, exported, decomposed, names, tuple(results), tuple(kept))
 
 
 def _table(with_kernels: bool, kept: list[Any]) -> dict[Any, Any]:
@@ -154,15 +154,15 @@ def _resolved(sizes: Sizes, exported: ExportedProgram) -> Sizes:
             torch.export does not report.
     """
     inputs = {n.name: n.meta["val"] for n in exported.graph.nodes if n.op == "placeholder"}
-    found: list[dict[int, Size]] = []
+    resolved: list[dict[int, Size]] = []
     for name, by_dim in zip(exported.graph_signature.user_inputs, sizes, strict=True):
         shape = [n if isinstance(n, int) else n.node.expr for n in inputs[name].shape]
         for dim, size in by_dim.items():
             if size is not None and not getattr(shape[dim], "free_symbols", None):
                 raise UsageError(f"sizes: the model fixes {_name(size)} to {shape[dim]}")
         dynamic = {d: s for d, s in by_dim.items() if getattr(shape[d], "free_symbols", None)}
-        found.append({d: str(shape[d]) if s is None else s for d, s in dynamic.items()})
-    return found
+        resolved.append({d: str(shape[d]) if s is None else s for d, s in dynamic.items()})
+    return resolved
 
 
 @contextmanager

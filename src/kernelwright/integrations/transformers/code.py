@@ -60,8 +60,8 @@ def _essence(function: Any, owner: type | None, around: tuple[CodeType, ...]) ->
     cells = dict(zip(code.co_freevars, (c.cell_contents for c in f.__closure__ or ()), strict=True))
     behind = {name: f.__globals__[name] for name in read if name in f.__globals__} | cells
     if owner is not None:
-        found = {name: inspect.getattr_static(owner, name, None) for name in attributes}
-        behind |= {f".{name}": value for name, value in found.items() if value is not None}
+        members = {name: inspect.getattr_static(owner, name, None) for name in attributes}
+        behind |= {f".{name}": value for name, value in members.items() if value is not None}
     defaults = (*(f.__defaults__ or ()), *sorted((f.__kwdefaults__ or {}).items()))
     return Essence(
         (*_stripped(code), _comparable(defaults, owner, around)),

@@ -67,8 +67,8 @@ def _tried(module: nn.Module, new: Replacement) -> str:
     }  # fmt: skip
     try:
         for inputs, own, ours in trials[new.what](module, new):
-            want, found = _results(inputs, own), _results(inputs, ours)
-            for a, b in zip(want, found, strict=True):
+            want, results = _results(inputs, own), _results(inputs, ours)
+            for a, b in zip(want, results, strict=True):
                 if not torch.allclose(a, b, RTOL, ATOL):
                     return f"on a small input {new.by} is off by {(a - b).abs().max():.1g}"
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
@@ -288,12 +288,14 @@ class _Child(nn.Module):
 
 def _stand_in(module: nn.Module, children: dict[str, nn.Module]) -> nn.Module:
     """A module of the same class and attributes, with other children and no parameters."""
-    made = object.__new__(original(module))  # FSDP's classes would create the original class
-    nn.Module.__init__(made)
-    made.__dict__ |= {k: v for k, v in vars(module).items() if k not in vars(made) | {"forward": 0}}
+    stand_in = object.__new__(original(module))  # FSDP's classes would create the original class
+    nn.Module.__init__(stand_in)
+    stand_in.__dict__ |= {
+        k: v for k, v in vars(module).items() if k not in vars(stand_in) | {"forward": 0}
+    }
     # separate copies, so that a forward bound to one is not bound to another
-    made._modules.update({name: copy.copy(child) for name, child in children.items()})
-    return made
+    stand_in._modules.update({name: copy.copy(child) for name, child in children.items()})
+    return stand_in
 
 
 def _bound(stand_in: nn.Module, new: Replacement) -> Call:

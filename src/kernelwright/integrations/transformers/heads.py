@@ -33,10 +33,10 @@ class _WithoutHead:
         model, head, loss, call = vars(self)["_of"]
         if name == "loss_function":  # in some models this property logs, which cannot be traced
             return loss
-        found = getattr(model, name)
+        attribute = getattr(model, name)
         if name != head:
-            return found
-        return _Head(found, call)
+            return attribute
+        return _Head(attribute, call)
 
     def __setattr__(self, name, value):
         setattr(vars(self)["_of"][0], name, value)
@@ -101,8 +101,8 @@ def language_model(own: Forward, head: str, causal: bool, loss: Any, given_loss:
 def _output(output, call: Call, counting: dict[type, type]):
     """A model's output with the logits, or None instead of them, and the accuracy."""
     if isinstance(output, tuple):
-        found = tuple(_logits(value, call) for value in output)
-        return found if call.accuracy is None else (*found, call.accuracy)
+        outputs = tuple(_logits(value, call) for value in output)
+        return outputs if call.accuracy is None else (*outputs, call.accuracy)
     fields = {name: _logits(value, call) for name, value in output.items()}
     if call.accuracy is None:
         return type(output)(**fields)
@@ -120,9 +120,9 @@ def _outputs(own: Forward) -> Iterator[type]:
     """The output classes that a forward's code refers to."""
     own = inspect.unwrap(own)
     for name in own.__code__.co_names:
-        found = own.__globals__.get(name)
-        if inspect.isclass(found) and issubclass(found, dict):
-            yield found
+        value = own.__globals__.get(name)
+        if inspect.isclass(value) and issubclass(value, dict):
+            yield value
 
 
 @cache

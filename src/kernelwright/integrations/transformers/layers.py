@@ -64,9 +64,9 @@ def forward_of(layer: Layer, own: Forward) -> Forward:
         norm = getattr(self, layer.before)
         normed = noted(norm, residual)
         with remade(norm, normed):
-            found = attention(hidden_states=normed, **given)
+            attended = attention(hidden_states=normed, **given)
         del normed
-        hidden_states = first(found)
+        hidden_states = first(attended)
         if after:
             hidden_states = _through(self, layer.after, hidden_states, layer.multiplier)
         norm = getattr(self, layer.norm)
@@ -189,8 +189,8 @@ def _experts(self, residual):
     """Gemma 4's experts, which run in parallel with the MLP."""
     tokens = residual.reshape(-1, residual.shape[-1])
     _, weights, chosen = self.router(tokens)
-    found = self.experts(self.pre_feedforward_layernorm_2(tokens), chosen, weights)
-    return self.post_feedforward_layernorm_2(found.reshape(residual.shape))
+    mixed = self.experts(self.pre_feedforward_layernorm_2(tokens), chosen, weights)
+    return self.post_feedforward_layernorm_2(mixed.reshape(residual.shape))
 
 
 # transformers' class to the order of its children

@@ -255,6 +255,6 @@ def _largest(states, weight, bias):
     return torch.cat([F.linear(some, weight, bias).argmax(-1) for some in states.split(rows)])
 
 
-def _share(found, target, ignore_index):
+def _share(predicted, target, ignore_index):
     counts = target != ignore_index
-    return ((found == target) & counts).sum() / counts.sum()
+    return ((predicted == target) & counts).sum() / counts.sum()

@@ -214,25 +214,25 @@ def _rotations(cls: type) -> dict[str, Callable[..., Any]]:
 
 def _attention(module):
     """The attention's own forward, with its rotating functions replaced."""
-    found, why = {}, []
+    rotating, why = {}, []
     if not _rotations(original(module)):
         return "calls no known function that rotates"
     for name, rope in _rotations(original(module)).items():
         kind = _rope_of(rope)
         if kind is not None:
-            found[name] = (rope, _ours(kind, rope), kind)
+            rotating[name] = (rope, _ours(kind, rope), kind)
             continue
         other = difference(essence(rope), _reference("llama.apply_rotary_pos_emb"))
         why.append(f"its {name} {f'calls another {other} than' if other else 'is not'} Llama's")
     forward = inspect.unwrap(original(module).forward)
     if heads := set(keyword_values(forward, "unsqueeze_dim")) - {1, 2}:
         return f"its heads are at unsqueeze_dim={heads.pop()}"
-    if not found:
+    if not rotating:
         return "; ".join(why)
-    names = tuple((name, ours) for name, (_, ours, _) in found.items())
+    names = tuple((name, ours) for name, (_, ours, _) in rotating.items())
     new = {"": _with_others(forward, names)}
     kept = f"not everywhere: {'; '.join(why)}" if why else ""
-    return Replacement("rope", "rope", new, kept, rotates=tuple(found.values()))
+    return Replacement("rope", "rope", new, kept, rotates=tuple(rotating.values()))
 
 
 def _rope_of(function: Callable[..., Any]) -> ropes.Rope | None:
@@ -310,14 +310,14 @@ def _reference(name: str) -> Essence | None:
     if "." not in path:
         path = f"transformers.models.{path}.modeling_{path}"
     try:
-        found = getattr(importlib.import_module(path), attribute, None)
+        definition = getattr(importlib.import_module(path), attribute, None)
     except ModuleNotFoundError as e:
         if not path.startswith(e.name or "?"):
             raise
         return None
-    if found is None:
+    if definition is None:
         return None
-    owner = found if inspect.isclass(found) else None
-    function = found.forward if owner else found
+    owner = definition if inspect.isclass(definition) else None
+    function = definition.forward if owner else definition
     known = inspect.unwrap(function).__module__.partition(".")[0] == path.partition(".")[0]
     return essence(function, owner) if known else None

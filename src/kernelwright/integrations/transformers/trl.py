@@ -94,12 +94,12 @@ class _TokenScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, target, cap, of_entropy, of_top):
         rows = max(1, WORKSPACE // (weight.shape[0] * x.itemsize))
-        found = [
+        chunks = [
             _scores(F.linear(some, weight, bias), t, cap, of_entropy, of_top)
             for some, t in zip(x.split(rows), target.split(rows), strict=True)
         ]
         scores, entropy, top = (
-            None if some[0] is None else torch.cat(some) for some in zip(*found, strict=True)
+            None if some[0] is None else torch.cat(some) for some in zip(*chunks, strict=True)
         )
         ctx.save_for_backward(x, weight, bias, target)
         ctx.cap, ctx.rows, ctx.rung = cap, rows, override("linear_cross_entropy")
@@ -121,11 +121,11 @@ class _TokenScores(torch.autograd.Function):
         run = torch.ops.kernelwright.linear_cross_entropy
         cap = ctx.cap or 0.0
         g = -gscores.to(torch.promote_types(x.dtype, torch.float32))
-        _, *found = run(
+        _, *gradients_of_all = run(
             x, weight, bias, target, None, g, *wanted, -100, 0.0, 0.0, cap, False, bool(cap),
             rung=ctx.rung,
         )  # fmt: skip
-        gradients = (t if want else None for t, want in zip(found, wanted, strict=True))
+        gradients = (t if want else None for t, want in zip(gradients_of_all, wanted, strict=True))
         return *gradients, None, None, None, None
 
 
@@ -142,8 +142,8 @@ def _differentiable(ctx, gscores, gentropy):
     if not results:
         return (None,) * 3
     of_scores, incoming = zip(*results, strict=True)
-    found = iter(torch.autograd.grad(of_scores, of, incoming, create_graph=True))
-    return tuple(next(found) if want else None for want in ctx.needs_input_grad[:3])
+    gradients = iter(torch.autograd.grad(of_scores, of, incoming, create_graph=True))
+    return tuple(next(gradients) if want else None for want in ctx.needs_input_grad[:3])
 
 
 def _scores(logits, target, cap, of_entropy, of_top):
@@ -183,8 +183,8 @@ def _of_all(ctx, gscores, gentropy):
             total = -((logp.exp() * logp).sum(-1) * gentropy[here]).sum()
             if gscores is not None:
                 total = total + (logp.gather(-1, target[here, None])[:, 0] * gscores[here]).sum()
-        found = torch.autograd.grad(total, [t for t in given if t is not None])
-        for i, g in zip((i for i, t in enumerate(given) if t is not None), found, strict=True):
+        gradients = torch.autograd.grad(total, [t for t in given if t is not None])
+        for i, g in zip((i for i, t in enumerate(given) if t is not None), gradients, strict=True):
             if sums[i] is not None:
                 (sums[0][here] if i == 0 else sums[i]).add_(g)
     return sums

@@ -26,14 +26,14 @@ def gather(t: torch.Tensor, group: Any = None) -> torch.Tensor:
     """The t of every process, stacked: (processes, *t.shape). All must have the same shape and not
     be 0-d. One collective."""
     count = processes(group)
-    found = t.new_empty((count * t.shape[0], *t.shape[1:]))
+    gathered = t.new_empty((count * t.shape[0], *t.shape[1:]))
     into = getattr(distributed, _GATHER, None) or distributed.all_gather_into_tensor
-    into(found, t.contiguous(), group=group)
-    return found.unflatten(0, (count, t.shape[0]))
+    into(gathered, t.contiguous(), group=group)
+    return gathered.unflatten(0, (count, t.shape[0]))
 
 
 def add(t: torch.Tensor, group: Any = None) -> torch.Tensor:
     """The sum of each process's t, in a new tensor. One collective."""
-    found = t.clone(memory_format=torch.contiguous_format)
-    distributed.all_reduce(found, group=group)
-    return found
+    total = t.clone(memory_format=torch.contiguous_format)
+    distributed.all_reduce(total, group=group)
+    return total

@@ -88,8 +88,8 @@ def by_pytorch(function: Callable, pixels: Sequence[int], *images: torch.Tensor)
 def _one_part(function: Callable, images: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     planes = images[0].shape[-1] == 1
     given = [t[..., 0][None] if planes else t.permute(0, 3, 1, 2) for t in images]
-    found = function(*given)
-    results = found if isinstance(found, tuple) else (found,)
+    value = function(*given)
+    results = value if isinstance(value, tuple) else (value,)
     return [y[0][..., None] if planes else y.permute(0, 2, 3, 1) for y in results]
 
 
@@ -101,10 +101,10 @@ def sized(like: torch.Tensor, hw: Sequence[int]) -> torch.Tensor:
 
 def count(x: TensorSpec) -> int:
     """The number of images of a tensor (*, H, W, C)."""
-    found = 1
+    product = 1
     for n in x.shape[:-3]:
-        found *= n
-    return found
+        product *= n
+    return product
 
 
 def pixel_stride(x: TensorSpec) -> int:

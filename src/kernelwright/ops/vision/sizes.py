@@ -32,12 +32,12 @@ def sizes(
     if size is not None:
         return pair("size", size, 1), None
     factors = _factors(scale_factor)
-    made = [math.floor(n * f) for n, f in zip(hw, factors, strict=True)]
-    if min(made) < 1:
+    scaled = [math.floor(n * f) for n, f in zip(hw, factors, strict=True)]
+    if min(scaled) < 1:
         raise ValueError(f"scale_factor: {scale_factor} of {tuple(hw)} pixels gives no pixels")
-    quotients = [n / m for n, m in zip(hw, made, strict=True)]
+    quotients = [n / m for n, m in zip(hw, scaled, strict=True)]
     same = all(q == 1 / f for q, f in zip(quotients, factors, strict=True))
-    return made, None if same else factors
+    return scaled, None if same else factors
 
 
 def _factors(value: float | Sequence[float] | None) -> list[float]:

@@ -25,10 +25,10 @@ def size(n: int, kernel: int, stride: int, padding: int, dilation: int, ceil: bo
     """Windows along a dimension of n pixels. With `ceil`, the last may end past the padding, but
     not begin there."""
     room = n + 2 * padding - dilation * (kernel - 1) - 1
-    found = (room + (stride - 1 if ceil else 0)) // stride + 1
-    if ceil and (found - 1) * stride >= n + padding:
-        found -= 1
-    return found
+    positions = (room + (stride - 1 if ceil else 0)) // stride + 1
+    if ceil and (positions - 1) * stride >= n + padding:
+        positions -= 1
+    return positions
 
 
 def made(hw, kernel, stride, padding, dilation, ceil) -> list[int]:

@@ -68,13 +68,13 @@ class CaseBench:
             self.specs, _ = operator.normalise(specs_of(want.args))
             self.cost = operator.cost(**self.specs)
             self.set_bytes = set_bytes(operator, want.args)
-            made, candidates, roofs_of = {}, [], ""
+            by_name, candidates, roofs_of = {}, [], ""
             sets = sets_of(operator, self.case, self.device, want)
             for rung in self.ladder.rungs:
                 record, call = self._rung(rung, want)
                 self._give_back()
                 if record:
-                    made[rung.name] = record
+                    by_name[rung.name] = record
                 if call:
                     calls = [partial(call, *args.values()) for args in sets]
                     candidates.append(self._candidate(rung.name, calls))
@@ -83,20 +83,20 @@ class CaseBench:
                 record, calls = self._peer(peer, want, sets)
                 self._give_back()
                 if record:
-                    made[name] = record
+                    by_name[name] = record
                 if calls and peer.syncs_host:
                     track = partial(timers.launched, calls, self.device)
                     candidates.append(clock.Candidate(name, (), self.cost.bytes, track=track))
                 elif calls:
                     candidates.append(self._candidate(name, calls))
             for guest in guests:
-                made[guest.name], track = self._guest(guest, want, sets)
+                by_name[guest.name], track = self._guest(guest, want, sets)
                 if track:
                     candidates.append(clock.Candidate(guest.name, (), self.cost.bytes, track=track))
             del want
             self._give_back()
             calls = [partial(native, *args.values()) for args in sets]
-            made["control"] = self._record("control", "pass")
+            by_name["control"] = self._record("control", "pass")
             candidates.append(clock.Candidate("control", calls, self.cost.bytes))
             if any(sum(side) for side in (self.cost.reads, self.cost.writes)):
                 roofs_of = roofs.nearest(self.cost.mix, self.device)
@@ -106,7 +106,7 @@ class CaseBench:
             measured = clock.measure(candidates, self.device, self.rule)
             del sets, candidates, calls
         self._note(measured)
-        yield from self._finished(made, measured.times, roofs_of)
+        yield from self._finished(by_name, measured.times, roofs_of)
 
     def _give_back(self) -> None:
         """Return freed memory to the driver. The references of a large case fragment the
@@ -240,8 +240,8 @@ class CaseBench:
         name = f"{self.ladder.name} {self.case.id}"
         native, again = (measured.times.get(n) for n in ("native", "control"))
         if native and again and native.cold and again.cold:
-            found = stats.noise(native.cold, again.cold)
-            self.result.noise[self.ladder.name, self.case.id] = found
+            spread = stats.noise(native.cold, again.cold)
+            self.result.noise[self.ladder.name, self.case.id] = spread
         if measured.readings:
             mhz = [r.sm_mhz for r in measured.readings if r.sm_mhz]
             self.result.environment["clocks"][name] = {
@@ -251,7 +251,7 @@ class CaseBench:
                 "throttled": sorted({t for r in measured.readings for t in r.throttled}),
             }
 
-    def _finished(self, made, times, mix: str) -> Iterator[Record]:
+    def _finished(self, by_name, times, mix: str) -> Iterator[Record]:
         """The records with their times; the roof's is that of its fastest candidate."""
         roof = {n: t for n, t in times.items() if n.startswith(f"roof:{mix} ") and t.cold}
         best = min(roof, key=lambda n: stats.median(roof[n].cold), default=None)
@@ -264,7 +264,7 @@ class CaseBench:
         products = list(self._product_roofs(times))
         yield from products
         products_us = metrics.least_of_products(products)
-        for name, record in made.items():
+        for name, record in by_name.items():
             t = times.get(name)
             if t is None or record.outcome != "pass":
                 yield record
@@ -301,6 +301,6 @@ def near(verdict: Accuracy) -> bool:
 
 
 def _shipped(ladder: Ladder, rung: Rung, case: Case) -> Record | None:
-    found = records.load(SHIPPED, ladder.name)
-    mine = [r for r in found if r.rung == rung.name and r.case == case.id and r.cold]
+    shipped = records.load(SHIPPED, ladder.name)
+    mine = [r for r in shipped if r.rung == rung.name and r.case == case.id and r.cold]
     return min(mine, key=lambda r: stats.median(r.cold), default=None)

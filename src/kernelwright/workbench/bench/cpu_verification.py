@@ -36,8 +36,8 @@ def _done(ladder: Ladder, rung: Rung, device: torch.device) -> str:
     ]  # fmt: skip
     why = "no small case"
     for case in small:
-        made = operator.inputs(case, device.type)
-        args = operator.with_defaults(made)
+        inputs = operator.inputs(case, device.type)
+        args = operator.with_defaults(inputs)
         specs, _ = operator.normalise(specs_of(args))
         why = rung.supports(H200, **specs) if rung.supports else None
         if why is None and rung.backend == "cuda" and _beyond(ladder, rung, case, device):

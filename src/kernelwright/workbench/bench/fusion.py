@@ -79,12 +79,12 @@ def fused(fn: Callable, *args: Any) -> Work:
     for step in steps:
         if not step.elementwise:
             raise ValueError(f"fn: {step.name} is not elementwise")
-    made = {key for step in steps for key in step.writes}
-    taken = {key for step in steps for key in step.reads} - made
+    written = {key for step in steps for key in step.writes}
+    taken = {key for step in steps for key in step.reads} - written
     used = {key for step in steps for key in step.reads}
     sizes = {k: n for step in steps for k, n in (step.reads | step.writes).items()}
     reads = {k: sizes[k] for k in taken}
-    writes = {k: sizes[k] for k in made - used}
+    writes = {k: sizes[k] for k in written - used}
     return _total([_Step("fused", reads, writes, True)])
 
 
@@ -117,8 +117,8 @@ class _Listener(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        made = any(isinstance(t, torch.Tensor) for t in tree_leaves(out))
-        if made and not func.is_view and "empty" not in func.__name__:
+        has_tensor = any(isinstance(t, torch.Tensor) for t in tree_leaves(out))
+        if has_tensor and not func.is_view and "empty" not in func.__name__:
             tags = func.tags
             conversion = func.namespace == "aten" and func.__name__.startswith("_to_copy")
             elementwise = torch.Tag.pointwise in tags or conversion
@@ -127,13 +127,13 @@ class _Listener(TorchDispatchMode):
         return out
 
     def _bytes(self, tree) -> dict[int, int]:
-        found = {}
+        sizes = {}
         for t in tree_leaves(tree):
             if isinstance(t, torch.Tensor) and t.ndim:
                 self.alive.append(t)
                 once = [n for n, s in zip(t.shape, t.stride(), strict=True) if s]
-                found[t.untyped_storage().data_ptr()] = torch.Size(once).numel() * t.itemsize
-        return found
+                sizes[t.untyped_storage().data_ptr()] = torch.Size(once).numel() * t.itemsize
+        return sizes
 
 
 def _steps(fn: Callable, *args: Any) -> list[_Step]:
@@ -252,7 +252,7 @@ def rows(device: torch.device | None = None) -> list[Row]:
 def measure(device: torch.device, rule: clock.StoppingRule | None = None) -> list[Row]:
     """The counts, with this machine's measurements: kernels in the profiler, time with cold
     operands."""
-    found = rows(device)
+    timed_rows = rows(device)
     x, bias, *more = inputs(device)
     with clock.session(device):
         sets = [(x.clone(), bias, *more) for _ in range(clock.rotations(2 * x.nbytes, device))]
@@ -260,14 +260,14 @@ def measure(device: torch.device, rule: clock.StoppingRule | None = None) -> lis
         timed = clock.measure(
             [
                 clock.Candidate(f"{r.example}: {r.way}", [_on(call, *s) for s in sets])
-                for r, call in zip(found, calls, strict=True)
+                for r, call in zip(timed_rows, calls, strict=True)
             ],
             device,
             rule,
         )
         seen = [kernels_seen(call, x, bias, *more) if x.is_cuda else None for call in calls]
     out = []
-    for row, kernels in zip(found, seen, strict=True):
+    for row, kernels in zip(timed_rows, seen, strict=True):
         times = timed.times[f"{row.example}: {row.way}"]
         if times.error:
             raise RuntimeError(f"{row.example}, {row.way}: {times.error}")
@@ -298,7 +298,7 @@ def kernels_seen(fn: Callable, *args: Any) -> int:
     return sum(not name.startswith(("Memcpy", "Memset")) for name in on_gpu)
 
 
-def to_records(found: list[Row], machine: str, run: str) -> list[Record]:
+def to_records(timed: list[Row], machine: str, run: str) -> list[Record]:
     """Measured rows as records of the operator "fusion": the rung is the variant, the case is the
     example, and `why` has the number of kernels in the profiler."""
     return [
@@ -313,18 +313,18 @@ def to_records(found: list[Row], machine: str, run: str) -> list[Record]:
             cold=r.cold,
             bytes=r.work.bytes,
         )
-        for r in found
+        for r in timed
     ]
 
 
 def main() -> None:
     device = here()
-    found = measure(device)
-    for r in found:
+    timed = measure(device)
+    for r in timed:
         print(json.dumps(r.as_json()))
     if sys.argv[1:] == ["--record"]:
         run = new_run()
-        save(to_records(found, slug(device), run), environment(run, device))
+        save(to_records(timed, slug(device), run), environment(run, device))
 
 
 if __name__ == "__main__":

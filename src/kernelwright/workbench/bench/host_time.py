@@ -30,8 +30,8 @@ def host_records(ladder: Ladder, case: Case, device: torch.device, run: str) -> 
     `public`.
     """
     operator = ladder.operator
-    made = operator.inputs(case, device.type)
-    args = operator.with_defaults(made)
+    inputs = operator.inputs(case, device.type)
+    args = operator.with_defaults(inputs)
     functions = _functions(ladder, args)
     backward = next((x for x in ladders() if x.name == f"{operator.name}.backward"), None)
     calls: dict[str, Callable[[], Any]] = {}
@@ -45,10 +45,10 @@ def host_records(ladder: Ladder, case: Case, device: torch.device, run: str) -> 
         for _ in range(3):
             call()
     settle = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    found = clock.time_host(calls, settle, random.Random(0), blocks=24)
+    times = clock.time_host(calls, settle, random.Random(0), blocks=24)
     return [
         Record(operator.name, name, case.id, slug(device), run, "pass", host=tuple(samples))
-        for name, samples in found.items()
+        for name, samples in times.items()
     ]
 
 

@@ -86,8 +86,8 @@ def _summed(out: Any) -> torch.Tensor | None:
     """The loss, or else the sum of all results that require a gradient; None if none does."""
     loss = getattr(out, "loss", None)
     leaves = [loss] if isinstance(loss, torch.Tensor) else tree_leaves(out)
-    found = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
-    return torch.stack([t.float().sum() for t in found]).sum() if found else None
+    outputs = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
+    return torch.stack([t.float().sum() for t in outputs]).sum() if outputs else None
 
 
 @contextmanager

@@ -281,8 +281,8 @@ class _Timing:
         peer = min(theirs, key=lambda n: theirs[n], default="")
         ratio = low = high = None
         if peer and "dispatched" in samples:
-            found = stats.compare(samples["dispatched"], samples[peer], noise=0.0)
-            ratio, low, high = 1 / found.ratio, 1 / found.high, 1 / found.low
+            compared = stats.compare(samples["dispatched"], samples[peer], noise=0.0)
+            ratio, low, high = 1 / compared.ratio, 1 / compared.high, 1 / compared.low
         return Sampled(
             self.ladder.name, self.case.id, self.stratum, _name(chosen.rung, chosen.config),
             chosen.why, self.cost.bytes, us | ({"roof": min(roof)} if roof else {}), peer, ratio,

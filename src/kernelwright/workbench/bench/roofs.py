@@ -88,15 +88,15 @@ def candidates(mix: str, nbytes: int, device: torch.device) -> list[clock.Candid
     inputs = _buffers(max(reads, 1), sets, vectors, device)
     gpu = gpu_of(device)
     assert gpu is not None
-    found = []
+    listed = []
     for config in CONFIGS:
         run = _bind(reads, writes, vectors, gpu, config, device)
         calls = [partial(run, *i[: max(reads, 1)]) for i in inputs]
-        found.append(clock.Candidate(f"roof:{mix} {_show(config)}", calls, nbytes))
+        listed.append(clock.Candidate(f"roof:{mix} {_show(config)}", calls, nbytes))
     if mix == "r1w1":
         calls = [i[0].clone for i in inputs]
-        found.append(clock.Candidate("roof:r1w1 torch.clone", calls, nbytes))
-    return found
+        listed.append(clock.Candidate("roof:r1w1 torch.clone", calls, nbytes))
+    return listed
 
 
 @cache
@@ -147,10 +147,10 @@ def plan(
 
 
 def _bind(reads, writes, vectors, gpu: Gpu, config: Config, device) -> Callable:
-    made, operator = plan(reads, writes, vectors, config, gpu)
+    launches, operator = plan(reads, writes, vectors, config, gpu)
     spec = TensorSpec.contiguous((4 * vectors,), torch.int32)
     specs = {a.name: spec for a in operator.args}
-    return toolchain.executor(made, operator, specs, (), device)
+    return toolchain.executor(launches, operator, specs, (), device)
 
 
 def _fill(names: Sequence[str], count: int) -> list[str]:
@@ -284,9 +284,9 @@ def _on_chip(device: torch.device) -> list[tuple[str, str, clock.Candidate, int]
     ]
 
 
-def _bind_on_chip(made: Plan, x: torch.Tensor, device: torch.device) -> Callable:
+def _bind_on_chip(planned: Plan, x: torch.Tensor, device: torch.device) -> Callable:
     _, operator = plan(1, 0, x.numel() // 4, CONFIGS[0])
-    return toolchain.executor(made, operator, {"x0": TensorSpec.of(x)}, (), device)
+    return toolchain.executor(planned, operator, {"x0": TensorSpec.of(x)}, (), device)
 
 
 def _matmuls(device: torch.device):

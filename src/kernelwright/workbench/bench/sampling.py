@@ -65,31 +65,31 @@ def sample(
     if not templates:
         raise NotSampled(f"{operator.name} has no bench cases from which others can be derived")
     known = {c.id for c in operator.cases}
-    found: dict[Case, str] = {}
+    strata: dict[Case, str] = {}
     why = ""
     for turn in range(TRIES * count):
-        stratum = STRATA[len(found) % len(STRATA)]
+        stratum = STRATA[len(strata) % len(STRATA)]
         if turn % TRIES > TRIES // 2:  # the stratum may be impossible: rotary embeddings have no
             stratum = rng.choice(STRATA)  # odd heads
         drawn = _drawn(rng.choice(templates), stratum, rng, most)
         why = refusal(operator, drawn, most, least)
-        if why is None and drawn not in found and drawn.id not in known:
-            found[drawn] = stratum
-        if len(found) == count:
-            return [(stratum, case) for case, stratum in found.items()]
-    raise NotSampled(f"{operator.name}: {len(found)} of {count} cases found; the last: {why}")
+        if why is None and drawn not in strata and drawn.id not in known:
+            strata[drawn] = stratum
+        if len(strata) == count:
+            return [(stratum, case) for case, stratum in strata.items()]
+    raise NotSampled(f"{operator.name}: {len(strata)} of {count} cases found; the last: {why}")
 
 
 def refusal(operator: Operator, case: Case, most: int, least: int = 1) -> str | None:
     """Why a case is invalid for an operator or has an unwanted size; None if it can be used."""
     try:
-        made = operator.with_defaults(operator.inputs(case, "meta"))
-        operator.reference(**made)
+        inputs = operator.with_defaults(operator.inputs(case, "meta"))
+        operator.reference(**inputs)
     except NotImplementedError:  # the reference reads data, so only the inputs are checked
-        made = operator.with_defaults(operator.inputs(case, "meta"))
+        inputs = operator.with_defaults(operator.inputs(case, "meta"))
     except (AssertionError, IndexError, RuntimeError, TypeError, ValueError) as e:
         return f"{case.id}: {e}"  # these sizes are invalid by the operator's definition
-    specs, _ = operator.normalise({k: spec_of(v) for k, v in made.items()})
+    specs, _ = operator.normalise({k: spec_of(v) for k, v in inputs.items()})
     given, results = list(_specs(specs.values())), operator.outputs(**specs)
     if not all(t.numel() > 0 for t in (*given, *results[:1])):  # later results may be left out
         return f"{case.id}: a tensor has no elements"

@@ -255,11 +255,11 @@ def try_all(
     return [_with_time(t, times.get(_shown(t.rung, t.config))) for t in tried], note
 
 
-def _with_time(t: Tried, found: clock.Times | None) -> Tried:
-    if found is None:
+def _with_time(t: Tried, times: clock.Times | None) -> Tried:
+    if times is None:
         return t
-    us = stats.median(found.cold) if found.cold else None
-    return Tried(t.case, t.bucket, t.rung, t.config, us, found.error)
+    us = stats.median(times.cold) if times.cold else None
+    return Tried(t.case, t.bucket, t.rung, t.config, us, times.error)
 
 
 def _results(call: Call, args: dict[str, Any], run: Callable[..., Any]) -> tuple[Any, ...]:
@@ -280,9 +280,9 @@ def _checked(
 
     try:
         run = launcher(call.ladder, args, rung.name, config)
-        found = _results(call, args, run)
+        results = _results(call, args, run)
         for i, name in enumerate(result_names(operator, args)):
-            if why := differs(found[i], want[i], partial(noise, i)):
+            if why := differs(results[i], want[i], partial(noise, i)):
                 return f"{name}: {why}", None
     except torch.OutOfMemoryError:
         raise
@@ -303,11 +303,11 @@ def choices(
         for r in ladder.rungs
         if r.backend != "inductor" and rejected(ladder, r, specs, device) is None
     ]
-    found = [(chosen.rung, chosen.config)]
-    found += [(r, config_for(r, gpu, specs)) for r in rungs if gpu and r.is_gpu]
-    found += [(r, c) for r in rungs for c in r.configs]
+    pairs = [(chosen.rung, chosen.config)]
+    pairs += [(r, config_for(r, gpu, specs)) for r in rungs if gpu and r.is_gpu]
+    pairs += [(r, c) for r in rungs for c in r.configs]
     seen: list[tuple[Rung, Any]] = []
-    for rung, config in found:
+    for rung, config in pairs:
         plan = plan_of(ladder, rung, specs, device=device, config=config) if rung.is_gpu else None
         same = (rung, plan.launches if plan else config)
         if same not in seen:

@@ -24,7 +24,7 @@ def chosen(
 ) -> list[tuple[Ladder, Case]]:
     """The ladders and cases to time: on a GPU all bench cases, on a CPU `cpu_cases`. `cases` are
     ids of any cases, or parts of labels ("gpt2") of these. `quick`: each shape in one dtype."""
-    found: list[tuple[Ladder, Case]] = []
+    pairs: list[tuple[Ladder, Case]] = []
     matched = set()
     for ladder in ladders:
         every = [c for c in ladder.operator.cases if c.use == "bench"]
@@ -38,14 +38,14 @@ def chosen(
             ]
             matched.update(names)
             if names or (cases is None and c in usual):
-                found.append((ladder, c))
+                pairs.append((ladder, c))
     for name in cases or ():
         if name not in matched:
             some = ", ".join(c.id for c in ladders[0].operator.cases if c.use == "bench")
             raise UnknownCase(
                 f"case {name!r}: no chosen operator has it; {ladders[0].name} has {some}"
             )
-    return found
+    return pairs
 
 
 def _plain(text: str) -> str:
@@ -113,11 +113,11 @@ def sets_of(
     count = clock.rotations(set_bytes(operator, want.args), device)
     if device.type != "cuda":  # filling more sets takes longer than timing
         return [map_tensors(want.args, copy_of) for _ in range(count)]
-    found = []
+    sets = []
     for seed in range(1, count + 1):
-        made = operator.inputs(replace(case, seed=seed), device.type)
-        found.append(operator.with_defaults(made))
-    return found
+        inputs = operator.inputs(replace(case, seed=seed), device.type)
+        sets.append(operator.with_defaults(inputs))
+    return sets
 
 
 def peers_of(ladder: Ladder) -> tuple[Peer, ...]:

@@ -82,8 +82,8 @@ def _plan_on(ladder: Ladder, rung: Rung, case: Case) -> Plan:
 
 
 def _args(ladder: Ladder, case: Case) -> dict[str, Any]:
-    made = ladder.operator.inputs(case, "cpu")
-    return ladder.operator.with_defaults(made)
+    inputs = ladder.operator.inputs(case, "cpu")
+    return ladder.operator.with_defaults(inputs)
 
 
 # ---- CUDA C++
@@ -160,11 +160,11 @@ def _codes(ladder: Ladder, rung: Rung, case: Case) -> list[CodeType]:
     """The functions to stop in: kernels, or the rung's function."""
     if rung.backend not in ("triton", "numba"):
         return [_unwrapped(entry_of(ladder, rung)).__code__]
-    found: dict[CodeType, None] = {}
+    codes: dict[CodeType, None] = {}
     for step in _plan_on(ladder, rung, case).launches:
         assert isinstance(step.kernel, (TritonKernel, NumbaKernel))
-        found[_unwrapped(step.kernel.fn).__code__] = None
-    return list(found)
+        codes[_unwrapped(step.kernel.fn).__code__] = None
+    return list(codes)
 
 
 def _unwrapped(fn: Any) -> Callable[..., Any]:

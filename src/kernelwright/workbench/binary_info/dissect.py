@@ -168,8 +168,8 @@ def dissect(
         raise ToolchainError(missing)
     case = case or usual_case(ladder, rung)
     config = config or rung.configs[0]
-    made = ladder.operator.inputs(case, "cpu")
-    args = ladder.operator.with_defaults(made)
+    inputs = ladder.operator.inputs(case, "cpu")
+    args = ladder.operator.with_defaults(inputs)
     args = map_tensors(args, lambda t: apart(t, "cpu"))
     why_not = _unable(ladder, rung, args)
     if why_not:
@@ -204,8 +204,8 @@ def takes(ladder: Ladder, rung: Rung, case: Case) -> bool:
 
 
 def _args(ladder: Ladder, case: Case) -> dict[str, Any]:
-    made = ladder.operator.inputs(case, "cpu")
-    return ladder.operator.with_defaults(made)
+    inputs = ladder.operator.inputs(case, "cpu")
+    return ladder.operator.with_defaults(inputs)
 
 
 def _unable(ladder: Ladder, rung: Rung, args: dict[str, Any]) -> str | None:
@@ -214,14 +214,14 @@ def _unable(ladder: Ladder, rung: Rung, args: dict[str, Any]) -> str | None:
     return reason or cpu_executor.unable(plan_of(ladder, rung, specs))
 
 
-def lines(found: Dissection) -> list[Line]:
+def lines(dissected: Dissection) -> list[Line]:
     """Accesses by place and kind, in the order of the source."""
     groups: dict[tuple[Any, ...], list[Access]] = {}
-    for launch in found.launches:
+    for launch in dissected.launches:
         for a in launch.accesses:
             space = a.memory == "shared"
             groups.setdefault((a.place, a.kind, space, a.width), []).append(a)
-    made = [
+    rows = [
         Line(
             same[0].place,
             same[0].kind,
@@ -234,22 +234,22 @@ def lines(found: Dissection) -> list[Line]:
         )
         for same in groups.values()
     ]
-    return sorted(made, key=lambda x: (x.place.line, x.place.inside[::-1]))
+    return sorted(rows, key=lambda x: (x.place.line, x.place.inside[::-1]))
 
 
-def branches(found: Dissection) -> list[Branch]:
+def branches(dissected: Dissection) -> list[Branch]:
     """Divergent branches by place, in the order of the source."""
     groups: dict[Place, list[Branch]] = {}
-    for launch in found.launches:
+    for launch in dissected.launches:
         for b in launch.branches:
             groups.setdefault(b.place, []).append(b)
-    made = [
+    rows = [
         Branch(
             place, *(sum(getattr(b, n) for b in same) for n in ("executions", "lanes", "parted"))
         )
         for place, same in groups.items()
     ]
-    kept = [b for b in made if b.parted]
+    kept = [b for b in rows if b.parted]
     return sorted(kept, key=lambda b: (b.place.line, b.place.inside[::-1]))
 
 
@@ -284,7 +284,7 @@ def notes(path: Path) -> tuple[dict[int, Note], tuple[str, ...]]:
         for b in branches(d):
             by_line.setdefault(b.place.line, ([], []))[1].append(b)
     calls = tuple(f"{d.operator} on {d.case}" for d in seen.values())
-    return {line: _note(*found) for line, found in by_line.items()}, calls
+    return {line: _note(*counts) for line, counts in by_line.items()}, calls
 
 
 LOW = 0.5  # a lower fraction of active lanes or used bytes is marked
@@ -367,10 +367,10 @@ WORDS = (
 )
 
 
-def save(found: Iterable[Dissection], root: Path | None = None) -> Path:
+def save(dissections: Iterable[Dissection], root: Path | None = None) -> Path:
     """Merge dissections into the record; returns the file's path."""
     path = _file(root or records.home())
-    kept = {_key(d): d for d in (*_of_file(path), *found)}
+    kept = {_key(d): d for d in (*_of_file(path), *dissections)}
     rows = ",\n".join(json.dumps(as_json(kept[k]), separators=(",", ":")) for k in sorted(kept))
     data.write(path, f"[\n{rows}\n]\n")
     load.cache_clear()
@@ -392,8 +392,8 @@ def _of_file(path: Path) -> Iterator[Dissection]:
     return map(_loaded, data.document(path, []))
 
 
-def as_json(found: Dissection) -> dict[str, Any]:
-    return asdict(found)
+def as_json(dissected: Dissection) -> dict[str, Any]:
+    return asdict(dissected)
 
 
 def _key(d: Dissection) -> tuple[str, str, str]:

@@ -106,8 +106,8 @@ class Compared:
     def verdict(self) -> str:
         """The worst case's verdict: wrong or error, slower, ambiguous, then faster, then same;
         "untimed" if nothing could be timed, "same" if nothing differs."""
-        found = {r.verdict for r in self.rows} or {"same"}
-        return next((v for v in EXITS if v in found), "untimed")
+        verdicts = {r.verdict for r in self.rows} or {"same"}
+        return next((v for v in EXITS if v in verdicts), "untimed")
 
     @property
     def ratio(self) -> float | None:
@@ -173,9 +173,9 @@ def on_case(a: Side, b: Side, lad: Ladder, case: Case, quick: bool) -> tuple[Row
     if why := unfit(case, device):
         return Row(lad.name, case.id, a.name, b.name, "untimed", why), none
     with clock.session(device):
-        made = operator.inputs(case, device.type)
-        made = operator.with_defaults(made)
-        bound = [_bound(side, made) for side in (a, b)]
+        inputs = operator.inputs(case, device.type)
+        inputs = operator.with_defaults(inputs)
+        bound = [_bound(side, inputs) for side in (a, b)]
         row = partial(Row, lad.name, case.id, bound[0].rung, bound[1].rung)
         missing = [x for x in bound if x.call is None]
         if missing:
@@ -194,7 +194,7 @@ def on_case(a: Side, b: Side, lad: Ladder, case: Case, quick: bool) -> tuple[Row
             clock.Candidate(n, [partial(call, *args.values()) for args in sets], cost.bytes)
             for n, call in zip(("A", "B", "A again"), (*calls, calls[0]), strict=True)
         ]
-        del made, want
+        del inputs, want
         measured = clock.measure(candidates, device, stopping_rule(device, quick, None))
         del sets, candidates
     times = measured.times.items()
@@ -205,12 +205,12 @@ def on_case(a: Side, b: Side, lad: Ladder, case: Case, quick: bool) -> tuple[Row
 
 def judged(a, b, control, *, clock_spread: float = 0.0) -> dict[str, Any]:
     """A row's values from samples that were taken alternately."""
-    found = stats.compare(
+    compared = stats.compare(
         b, a, noise=stats.noise(a, control), clock_spread=clock_spread
     )  # B's speedup: A's time over B's
-    if found.verdict == "same" and found.noise > UNSTEADY:
-        found = replace(found, verdict="ambiguous")
-    return {**asdict(found), "a_us": stats.median(a), "b_us": stats.median(b)}
+    if compared.verdict == "same" and compared.noise > UNSTEADY:
+        compared = replace(compared, verdict="ambiguous")
+    return {**asdict(compared), "a_us": stats.median(a), "b_us": stats.median(b)}
 
 
 def _bound(side: Side, args: dict[str, Any]) -> Bound:

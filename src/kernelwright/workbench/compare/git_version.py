@@ -50,10 +50,10 @@ def resolve(commit: str) -> str:
     Raises:
         UsageError: there is no such commit.
     """
-    found = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}")
-    if found is None:
+    resolved = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}")
+    if resolved is None:
         raise UsageError(f"@{commit}: {root()} has no such commit")
-    return found
+    return resolved
 
 
 @cache

@@ -108,8 +108,8 @@ def _fingerprint(package: str, lad: Any) -> list[str]:
     files = [lad.folder / name for name in names if (lad.folder / name).is_file()]
     texts += [imports.code(path).replace(package, THIS) for path in files]
     data = Path(importlib.import_module(package).__path__[0]) / "data" / "tuned"
-    found = sorted(p for d in (data, lad.folder / "tuned") for p in d.glob(f"{lad.name}.sm_*"))
-    return [*texts, *(p.read_text(encoding="utf-8") for p in found)]
+    paths = sorted(p for d in (data, lad.folder / "tuned") for p in d.glob(f"{lad.name}.sm_*"))
+    return [*texts, *(p.read_text(encoding="utf-8") for p in paths)]
 
 
 def of_rung(name: str, lad: Ladder, rung: Rung | None, package: str = THIS) -> Side:

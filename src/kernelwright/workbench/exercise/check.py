@@ -102,14 +102,14 @@ def _with_source(plan: Callable[..., Plan], real: Path, theirs: Path) -> Callabl
     """The plan function, with one .cu file replaced by another."""
 
     def planned(*args: Any, **specs: Any) -> Plan:
-        made = plan(*args, **specs)
+        real_plan = plan(*args, **specs)
         launches = tuple(
             replace(step, kernel=replace(step.kernel, source=theirs))
             if isinstance(step.kernel, CudaKernel) and step.kernel.source == real
             else step
-            for step in made.launches
+            for step in real_plan.launches
         )
-        return replace(made, launches=launches)
+        return replace(real_plan, launches=launches)
 
     return planned
 
@@ -141,13 +141,13 @@ def check(
     except Exception as e:  # noqa: BLE001 - whatever a learner's file raises is the outcome
         return Outcome("error", _error_text(e, path))
     taken = [c for c in ladder.operator.cases if c.use == "verify" and cases(c)]
-    found = verified(ladder, rung, sorted(taken, key=simplest_first), before)
-    if found.outcome == "right" and here() == "cpu":
+    outcome = verified(ladder, rung, sorted(taken, key=simplest_first), before)
+    if outcome.outcome == "right" and here() == "cpu":
         before(taken[0])
-        return _watched(of, ladder, rung, found)
-    if found.outcome in ("wrong", "error"):
-        return _explained(of, ladder, rung, found, path, text)
-    return found
+        return _watched(of, ladder, rung, outcome)
+    if outcome.outcome in ("wrong", "error"):
+        return _explained(of, ladder, rung, outcome, path, text)
+    return outcome
 
 
 def verified(
@@ -168,14 +168,14 @@ def verified(
             before(case)
             schedule = emulator.Schedule(seed=order, block_seed=order, patience=PATIENCE)
             with emulator.mode(schedule=schedule):
-                found = verify_case(ladder, rung, config, case, _checks(ladder, case))
-                where = _where(ladder, rung, config, case) if found.check == "value" else ""
-            passed += found.outcome == "pass" and not order
-            seen |= kinds(case) if found.outcome == "pass" else set()
-            if found.outcome in ("wrong", "error"):
-                why = f"{found.check}: {found.why}" if found.check else found.why
+                outcome = verify_case(ladder, rung, config, case, _checks(ladder, case))
+                where = _where(ladder, rung, config, case) if outcome.check == "value" else ""
+            passed += outcome.outcome == "pass" and not order
+            seen |= kinds(case) if outcome.outcome == "pass" else set()
+            if outcome.outcome in ("wrong", "error"):
+                why = f"{outcome.check}: {outcome.why}" if outcome.check else outcome.why
                 why += f", with threads in another order (seed {order})" if order else ""
-                return Outcome(found.outcome, why, case.id, where, passed=passed)
+                return Outcome(outcome.outcome, why, case.id, where, passed=passed)
     if not passed:
         missing = availability.missing(rung.backend, here())
         return Outcome("error", f"nothing could run here: {missing or 'no case fits'}")
@@ -202,18 +202,18 @@ def _checks(ladder: Ladder, case: Case) -> tuple[Check, ...]:
 
 
 def _explained(
-    of: files.Source, ladder: Ladder, rung: Rung, found: Outcome, path: Path, text: str
+    of: files.Source, ladder: Ladder, rung: Rung, outcome: Outcome, path: Path, text: str
 ) -> Outcome:
     """The outcome with the findings of the emulator's checks on the same input, or else with the
     line that raised and with possible causes from the text."""
-    if found.why.startswith(BUILT):  # nothing could run
-        return replace(found, why=found.why.splitlines()[0].split(": ", 1)[1], case="")
-    case = next((c for c in ladder.operator.cases if c.id == found.case), None)
-    if case and not of.is_cuda and found.outcome == "error":
-        found = replace(found, why=f"{_raising_line(ladder, rung, case, path)}{found.why}")
+    if outcome.why.startswith(BUILT):  # nothing could run
+        return replace(outcome, why=outcome.why.splitlines()[0].split(": ", 1)[1], case="")
+    case = next((c for c in ladder.operator.cases if c.id == outcome.case), None)
+    if case and not of.is_cuda and outcome.outcome == "error":
+        outcome = replace(outcome, why=f"{_raising_line(ladder, rung, case, path)}{outcome.why}")
     if case and here() == "cpu" and watched.missing(rung) is None:
-        found = replace(found, findings=tuple(watched.findings(ladder, rung, case)))
-    return found if found.findings else replace(found, clues=tuple(clues.clues_of(of, text)))
+        outcome = replace(outcome, findings=tuple(watched.findings(ladder, rung, case)))
+    return outcome if outcome.findings else replace(outcome, clues=tuple(clues.clues_of(of, text)))
 
 
 #: How the outcome of a kernel that a compiler rejects begins; the line and the reason follow.
@@ -230,24 +230,24 @@ def _raising_line(ladder: Ladder, rung: Rung, case: Case, path: Path) -> str:
     return ""
 
 
-def _watched(of: files.Source, ladder: Ladder, rung: Rung, found: Outcome) -> Outcome:
+def _watched(of: files.Source, ladder: Ladder, rung: Rung, outcome: Outcome) -> Outcome:
     """The emulator's checks and the counters, for a kernel whose results are right."""
     if missing := watched.missing(rung):
-        return replace(found, unchecked=missing)
+        return replace(outcome, unchecked=missing)
     cases = watched.cases(ladder, rung)
     for case in cases:
         findings = tuple(watched.findings(ladder, rung, case))
         if findings:
             why = "the results are right, but not reliably"
-            return replace(found, outcome="wrong", why=why, case=case.id, findings=findings)
+            return replace(outcome, outcome="wrong", why=why, case=case.id, findings=findings)
     if not of.exercise.targets:
-        return found
+        return outcome
     counts = watched.counted(ladder, rung, cases[0], of.exercise.targets)
-    found = replace(found, counts=counts, counted_on=cases[0].id)
+    outcome = replace(outcome, counts=counts, counted_on=cases[0].id)
     if of.exercise.faulty and not all(c.met for c in counts):
         why = "the results are right, but a target is missed"
-        return replace(found, outcome="wrong", why=why, case=cases[0].id)
-    return found
+        return replace(outcome, outcome="wrong", why=why, case=cases[0].id)
+    return outcome
 
 
 def _orders(rung: Rung) -> list[tuple[dict[str, Any], int]]:
@@ -325,9 +325,9 @@ def _where(ladder: Ladder, rung: Rung, config: dict[str, Any], case: Case) -> st
         return ""
     names = result_names(ladder.operator, args)
     for i, (name, got) in enumerate(zip(names, results, strict=True)):
-        found = located(got, want.reference[i], want.native[i], want.noise[i])
-        if found:
-            return f"{name}: {found}"
+        place = located(got, want.reference[i], want.native[i], want.noise[i])
+        if place:
+            return f"{name}: {place}"
     return ""
 
 

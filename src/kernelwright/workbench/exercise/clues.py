@@ -15,7 +15,7 @@ BARRIERS = {
 
 def clues_of(of: files.Source, text: str) -> list[str]:
     """Barriers and masks that the rung's own bodies have and a learner's text lacks."""
-    found: list[str] = []
+    clues: list[str] = []
     real = files.text(of, solved=True)
     for task in of.exercise.tasks:
         bodies = [files.body(of, t, task.function) or "" for t in (text, real)]
@@ -24,11 +24,11 @@ def clues_of(of: files.Source, text: str) -> list[str]:
             have, want = (len(re.findall(rf"\b{re.escape(name)}\(", b)) for b in (mine, theirs))
             if have < want and (have or "shared" in mine):
                 counts = f"{have or 'no'} {name}() where the rung has {want}"
-                found.append(f"{task.function} has {counts}: {why}")
-        found += [f"{task.function}: {name} without mask= also accesses elements beyond the end"
+                clues.append(f"{task.function} has {counts}: {why}")
+        clues += [f"{task.function}: {name} without mask= also accesses elements beyond the end"
                   for name in ("tl.load", "tl.store")
                   if _unmasked(mine, name) > _unmasked(theirs, name)]  # fmt: skip
-    return found
+    return clues
 
 
 def _unmasked(body: str, name: str) -> int:

@@ -72,12 +72,12 @@ class Standing:
 @cache
 def exercises() -> tuple[Exercise, ...]:
     """All exercises in learning order."""
-    found: list[Exercise] = []
+    every: list[Exercise] = []
     for package in dict.fromkeys(x.package for x in ladders()):
         if importlib.util.find_spec(f"{package}.exercises"):
-            found += importlib.import_module(f"{package}.exercises").EXERCISES
-    found += practice_exercises.EXERCISES
-    return tuple(sorted(found, key=lambda e: e.place))
+            every += importlib.import_module(f"{package}.exercises").EXERCISES
+    every += practice_exercises.EXERCISES
+    return tuple(sorted(every, key=lambda e: e.place))
 
 
 def named(name: str) -> Exercise:
@@ -97,7 +97,7 @@ def named(name: str) -> Exercise:
 def standings(folder: Path) -> list[Standing]:
     """Every exercise in learning order, with the learner's progress in a folder."""
     kept = _state(folder)
-    found: list[Standing] = []
+    rows: list[Standing] = []
     for e in exercises():
         of = files.source(e)
         path, last = folder / of.file_name, kept.get(e.id, {})
@@ -109,8 +109,8 @@ def standings(folder: Path) -> list[Standing]:
                 state = "started" if state == "unfinished" else state
             elif last.get("outcome") == "right":
                 state = "changed since it was right"
-        found.append(Standing(e, of.file_name, of.rung.backend, state, why))
-    return found
+        rows.append(Standing(e, of.file_name, of.rung.backend, state, why))
+    return rows
 
 
 def following(folder: Path) -> Exercise | None:
@@ -157,25 +157,25 @@ def check(
         UsageError: there is no such file.
     """
     path = _written(exercise, folder)
-    found = _judged(exercise, path, on_case, seconds)
-    if found["outcome"] == "right" and found["forgiving"]:
+    result = _judged(exercise, path, on_case, seconds)
+    if result["outcome"] == "right" and result["forgiving"]:
         strict = _judged(exercise, path, on_case, seconds, {"CUDA_VISIBLE_DEVICES": ""})
         if strict["outcome"] in ("wrong", "error"):
-            found = {
+            result = {
                 **strict,
                 "why": f"correct on this GPU only by chance; without a GPU {strict['why']}",
             }
         elif strict["outcome"] == "right":
-            found |= {name: strict[name] for name in ("unchecked", "counts", "counted_on")}
+            result |= {name: strict[name] for name in ("unchecked", "counts", "counted_on")}
     kept = _state(folder)
     kept[exercise.id] = {
         **kept.get(exercise.id, {}),
         "hash": _hash(path),
-        "outcome": found["outcome"],
-        "why": found["why"],
+        "outcome": result["outcome"],
+        "why": result["why"],
     }
     _keep(folder, kept)
-    return found
+    return result
 
 
 def hint(exercise: Exercise, folder: Path) -> tuple[int, str]:
@@ -222,7 +222,7 @@ def _judged(
     assert process.stdin and process.stdout and process.stderr
     process.stdin.write(request.encode())
     process.stdin.close()
-    said, errors, case, found = b"", b"", "", None
+    said, errors, case, result = b"", b"", "", None
     streams, end = [process.stdout, process.stderr], time.monotonic() + seconds
     try:
         while streams and time.monotonic() < end:
@@ -242,9 +242,9 @@ def _judged(
                         elif "no space" in line:
                             raise NoSpace(line["no space"])
                         else:
-                            found = line
-        if found is not None:
-            return found
+                            result = line
+        if result is not None:
+            return result
         if streams:
             why = f"it was still running after {seconds:.0f} s: an endless loop, or a barrier that "
             return _ended(f"{why}not all threads reach", case)

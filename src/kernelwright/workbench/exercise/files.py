@@ -60,8 +60,8 @@ def text(of: Source, *, solved: bool = False) -> str:
     """The learner's initial file or, if `solved`, the file with the real bodies."""
     whole = of.path.read_text(encoding="utf-8")
     head = _head(of)
-    made = _cuda(of, whole, solved) if of.is_cuda else _python(of, whole, solved)
-    return f"{head}\n{made}"
+    code = _cuda(of, whole, solved) if of.is_cuda else _python(of, whole, solved)
+    return f"{head}\n{code}"
 
 
 def unfinished(of: Source, theirs: str) -> str | None:
@@ -89,11 +89,11 @@ def body(of: Source, whole: str, function: str) -> str | None:
 
 def _bare_body(of: Source, whole: str, function: str) -> str | None:
     """A body without comments and layout."""
-    found = body(of, whole, function)
-    if found is None:
+    bare = body(of, whole, function)
+    if bare is None:
         return None
     comments = r"//[^\n]*|/\*.*?\*/" if of.is_cuda else r"#[^\n]*"
-    return " ".join(re.sub(comments, " ", found, flags=re.S).split())
+    return " ".join(re.sub(comments, " ", bare, flags=re.S).split())
 
 
 def _head(of: Source) -> str:
@@ -243,9 +243,9 @@ def names_given(of: Source, theirs: str) -> list[str]:
     tree = ast.parse(theirs)
     functions = {t.function for t in of.exercise.tasks}
     holding = {n for s in tree.body if functions & _defined_in(s) for n in _defines(s)}
-    made = {n for s in tree.body if isinstance(s, ast.Assign) and _uses(s) & holding
+    assigned = {n for s in tree.body if isinstance(s, ast.Assign) and _uses(s) & holding
             for n in _defines(s)}  # fmt: skip
-    return sorted(holding | made)
+    return sorted(holding | assigned)
 
 
 def _span(of: Source, whole: str, function: str) -> tuple[int, int] | None:
@@ -289,22 +289,22 @@ def _pieces(whole: str) -> list[tuple[str | None, str]]:
     lines = whole.splitlines(keepends=True)
     codes = _masked(whole).splitlines(keepends=True)
     start = next((i for i, line in enumerate(lines) if not line.startswith("//")), len(lines))
-    found: list[tuple[str | None, str]] = [(None, "".join(lines[:start]))]
+    pieces: list[tuple[str | None, str]] = [(None, "".join(lines[:start]))]
     piece, depth = "", 0
     for line, code in zip(lines[start:], codes[start:], strict=True):
         piece += line
         depth += code.count("{") - code.count("}")
         if depth == 0 and (code.rstrip().endswith(("}", ";")) or code.startswith("#")):
-            found.append((_function(piece), piece))
+            pieces.append((_function(piece), piece))
             piece = ""
-    return [*found, (_function(piece), piece)]
+    return [*pieces, (_function(piece), piece)]
 
 
 def _function(piece: str) -> str | None:
     code = re.sub(r"__launch_bounds__\s*\([^)]*\)|__align__\s*\([^)]*\)", " ", _masked(piece))
     head, brace, _ = code.partition("{")
-    found = re.search(r"(\w+)\s*\(", head) if brace else None
-    return found[1] if found else None
+    match = re.search(r"(\w+)\s*\(", head) if brace else None
+    return match[1] if match else None
 
 
 def _cuda_span(whole: str, function: str) -> tuple[int, int] | None:

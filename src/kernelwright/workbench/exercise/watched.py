@@ -88,9 +88,9 @@ def set_up() -> None:
         raise ToolchainError(why)
     build.runtime()
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        made = [pool.submit(build.prelude, kind) for kind in ("fast", "watched", "dissected")]
-        made += [pool.submit(build.observer, part.HERE) for part in (checks, dissect)]
-        for each in made:
+        builds = [pool.submit(build.prelude, kind) for kind in ("fast", "watched", "dissected")]
+        builds += [pool.submit(build.observer, part.HERE) for part in (checks, dissect)]
+        for each in builds:
             each.result()
 
 
@@ -104,13 +104,13 @@ def missing(rung: Rung) -> str | None:
 def findings(ladder: Ladder, rung: Rung, case: Case) -> list[str]:
     """What the checks find on a case, each with its line; [] if the rung does not take the case."""
     call = call_of(ladder, rung, rung.configs[0], case)
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     if isinstance(call, Call):
         for seed in SEEDS:
-            found |= {f"{f.check}: {f.text}": None for f in call.watched(tuple(CHECKS), seed)[1]}
-            if found:
+            texts |= {f"{f.check}: {f.text}": None for f in call.watched(tuple(CHECKS), seed)[1]}
+            if texts:
                 break
-    return list(found)[:MOST_FINDINGS]
+    return list(texts)[:MOST_FINDINGS]
 
 
 def cases(ladder: Ladder, rung: Rung) -> tuple[Case, ...]:
@@ -143,19 +143,19 @@ def counted(
     ladder: Ladder, rung: Rung, case: Case, targets: tuple[Target, ...]
 ) -> tuple[Count, ...]:
     """The values of the counters on a case."""
-    made = ladder.operator.inputs(case, "cpu")
-    args = ladder.operator.with_defaults(made)
+    inputs = ladder.operator.inputs(case, "cpu")
+    args = ladder.operator.with_defaults(inputs)
     args = map_tensors(args, lambda t: apart(t, "cpu"))
     look = Dissection()
     with look.mode():
         run = launcher(ladder, args, rung.name, rung.configs[0])
     launches = look.call(run, args)
-    found: list[Count] = []
+    counts: list[Count] = []
     for target in targets:
         counter, by_line = COUNTERS[target.counter], collections.Counter[int]()
         for line, part in chain.from_iterable(map(counter.parts, launches)):
             by_line[line] += part
         value = by_line.total() / (case.numel if counter.per_element else 1)
         (line, _) = max(by_line.items(), key=lambda x: x[1], default=(0, 0))
-        found.append(Count(counter.unit, value, target.most, line))
-    return tuple(found)
+        counts.append(Count(counter.unit, value, target.most, line))
+    return tuple(counts)

@@ -65,8 +65,8 @@ def refusal(op: Operator, plan: Plan) -> str | None:
 
 def operator_fields(op: Operator, served: Sequence[Served]) -> dict[str, str]:
     """The fields of operator.cpp."""
-    made = [f"results[{i}]" for i in range(len(op.results))]
-    one = len(made) == 1
+    results = [f"results[{i}]" for i in range(len(op.results))]
+    one = len(results) == 1
     tensors = [a for a in op.args if a.is_tensor]
     return {
         "name": op.torch_name,
@@ -75,12 +75,14 @@ def operator_fields(op: Operator, served: Sequence[Served]) -> dict[str, str]:
         "names": ", ".join(a.name for a in op.args),
         "first": next(a.name for a in op.args if a.kind == "Tensor"),
         "served": ", ".join(s.case.id for s in served),
-        "result": "at::Tensor" if one else f"std::tuple<{', '.join(['at::Tensor'] * len(made))}>",
-        "answer": made[0] if one else f"{{{', '.join(made)}}}",
+        "result": "at::Tensor"
+        if one
+        else f"std::tuple<{', '.join(['at::Tensor'] * len(results))}>",
+        "answer": results[0] if one else f"{{{', '.join(results)}}}",
         "conditions": "\n".join(_condition(op, i, s) for i, s in enumerate(served)),
         "allocations": "\n".join(_allocation(i, s) for i, s in enumerate(served)),
         "alignments": "\n".join(map(_alignment, tensors)),
-        "addresses": ", ".join([*map(_address, tensors), *(f"{m}.data_ptr()" for m in made)]),
+        "addresses": ", ".join([*map(_address, tensors), *(f"{m}.data_ptr()" for m in results)]),
         "numbers": ", ".join(_floats(op)) or "0",
     }
 
@@ -139,22 +141,22 @@ def _kernel(step: Launch) -> CudaKernel:
 def _values(op: Operator, s: Served, step: Launch) -> list[str]:
     """A launch's arguments in C++."""
     tensors = [a.name for a in op.args if a.is_tensor] + list(op.results)
-    found: list[str] = []
+    values: list[str] = []
     for a in step.args:
         if isinstance(a, str):
             scratch = a in s.plan.scratch
-            found.append(
+            values.append(
                 f"Any{{{a}.data_ptr()}}" if scratch else f"Any{{tensors[{tensors.index(a)}]}}"
             )
             continue
         assert isinstance(a, Scalar), a
         if a.ctype == "pointer":
-            found.append("Any{nullptr}")
+            values.append("Any{nullptr}")
         else:
             read = isinstance(a.value, str)
             value = f"numbers[{_floats(op).index(str(a.value))}]" if read else repr(a.value)
-            found.append(f"static_cast<{NUMBER[a.ctype]}>({value})")
-    return found
+            values.append(f"static_cast<{NUMBER[a.ctype]}>({value})")
+    return values
 
 
 def _floats(op: Operator) -> list[str]:
@@ -197,10 +199,10 @@ def _test(a: Arg, s: Served) -> str | None:
 
 
 def _allocation(i: int, s: Served) -> str:
-    made = ", ".join(
+    tensors = ", ".join(
         f"empty({{{_ints(o.shape)}}}, {{{_ints(o.strides)}}}, {DTYPE[o.dtype]})" for o in s.outputs
     )
-    return f"    case {i}:\n      return {{{made}}};"
+    return f"    case {i}:\n      return {{{tensors}}};"
 
 
 def _alignment(a: Arg) -> str:

@@ -29,7 +29,7 @@ DRAWN = 1 << 26
 
 
 def write(
-    found: Ladder, rung: Rung, style: str, into: Path, cases: Sequence[Case] = ()
+    owner: Ladder, rung: Rung, style: str, into: Path, cases: Sequence[Case] = ()
 ) -> list[Path]:
     """Write the project into a new folder; returns the paths that were written.
 
@@ -41,28 +41,28 @@ def write(
         CannotExtend: a feature of the rung is not supported, or the folder cannot be used.
     """
     if rung.backend != "cuda":
-        raise CannotExtend(f"{found.name}.{rung.name}: is a {rung.backend} rung, not CUDA C++")
+        raise CannotExtend(f"{owner.name}.{rung.name}: is a {rung.backend} rung, not CUDA C++")
     if not into.name.isidentifier():
         raise CannotExtend(f"-o: {into.name!r} must be a Python name, because it is imported")
     if into.exists() and any(into.iterdir()):
         raise CannotExtend(f"-o: {into} exists already and is not empty")
-    served = [_served(found, rung, c) for c in cases or _usual(found, rung)]
-    op = found.operator
+    served = [_served(owner, rung, c) for c in cases or _usual(owner, rung)]
+    op = owner.operator
     kernels = dict.fromkeys(_kernel(step) for s in served for step in s.plan.launches)
     if len(kernels) > 1:
         raise CannotExtend(
-            f"{found.name}.{rung.name}: its kernels are in {len(kernels)} files, "
+            f"{owner.name}.{rung.name}: its kernels are in {len(kernels)} files, "
             "of which only one can be exported"
         )
     (source,) = kernels
-    native = standalone.source_of(entry_of(found, found.rung("native")), "native")
+    native = standalone.source_of(entry_of(owner, owner.rung("native")), "native")
     sources = includes.files(source)
     folders = [_place(f, Path("kernels")) for f in includes.folders(source)]
     kernel = _place(source, Path("kernels"))
     known: dict[str, str] = {
         "op": op.torch_name,
         "rung": f"{rung.backend} rung {rung.name}",
-        "title": f"{found.name}.{rung.name}",
+        "title": f"{owner.name}.{rung.name}",
         "style": style,
         "home": HOME,
         "folder": into.name,
@@ -70,11 +70,11 @@ def write(
         "includes": ", ".join(f'str(HERE / "{f}")' for f in folders),
         "relative": ", ".join(f'"{f}"' for f in folders),
         "cmake_includes": " ".join(["${CMAKE_CURRENT_SOURCE_DIR}", *map(str, folders)]),
-        "cases": "\n".join(_case(found, s) for s in served),
+        "cases": "\n".join(_case(owner, s) for s in served),
         "listed": "\n".join(f"- `{s.case.id}`" for s in served),
         "plan": rung.entry,
     }
-    gradient = _differentiable(found)
+    gradient = _differentiable(owner)
     known["autograd"] = _filled("autograd.py", known) if gradient else ""
     known["gradient"] = _filled("gradient.py", known) if gradient else ""
     by_nvcc = host.launches(op, served, host.by_nvcc)
@@ -102,22 +102,22 @@ def write(
     return [*(_place(f, into / "kernels") for f in sources), *(into / name for name in texts)]
 
 
-def _usual(found: Ladder, rung: Rung) -> list[Case]:
+def _usual(owner: Ladder, rung: Rung) -> list[Case]:
     """The smallest bench case of each dtype that the rung supports."""
     smallest: dict[torch.dtype, Case] = {}
-    for case in sorted(found.operator.cases, key=lambda c: c.numel):
-        if case.use == "bench" and case.dtype not in smallest and takes(found, rung, case):
+    for case in sorted(owner.operator.cases, key=lambda c: c.numel):
+        if case.use == "bench" and case.dtype not in smallest and takes(owner, rung, case):
             smallest[case.dtype] = case
     if not smallest:
         raise CannotExtend(
-            f"{found.name}.{rung.name}: supports no bench case; choose another case with --case"
+            f"{owner.name}.{rung.name}: supports no bench case; choose another case with --case"
         )
     return list(smallest.values())
 
 
-def takes(found: Ladder, rung: Rung, case: Case) -> bool:
+def takes(owner: Ladder, rung: Rung, case: Case) -> bool:
     """Whether a rung supports a case's arguments without copying them."""
-    specs, copies = found.operator.normalise(_specs(found.operator, case))
+    specs, copies = owner.operator.normalise(_specs(owner.operator, case))
     return not copies and unsupported(rung, specs, here()) is None
 
 
@@ -125,8 +125,8 @@ def _specs(op: Operator, case: Case) -> dict[str, Any]:
     return specs_of(op.with_defaults(op.inputs(case, "meta")))
 
 
-def _served(found: Ladder, rung: Rung, case: Case) -> Served:
-    op, title = found.operator, f"{found.name}.{rung.name}"
+def _served(owner: Ladder, rung: Rung, case: Case) -> Served:
+    op, title = owner.operator, f"{owner.name}.{rung.name}"
     args = _specs(op, case)
     specs, copies = op.normalise(args)
     if copies:
@@ -135,7 +135,7 @@ def _served(found: Ladder, rung: Rung, case: Case) -> Served:
     if why:
         raise CannotExtend(f"--case {case.id}: {title} does not support it: {why}")
     gpu = gpu_of(here()) or H200
-    plan = entry_of(found, rung)(gpu, config_of(found, rung, gpu, specs), **specs)
+    plan = entry_of(owner, rung)(gpu, config_of(owner, rung, gpu, specs), **specs)
     if why := host.refusal(op, plan):
         raise CannotExtend(f"{title}: {why}, for which no host code can be written")
     return Served(case, args, op.outputs(**args), plan)
@@ -157,22 +157,22 @@ def _place(of: Path, into: Path) -> Path:
     return into / of.resolve().relative_to(PACKAGE)
 
 
-def _differentiable(found: Ladder) -> bool:
+def _differentiable(owner: Ladder) -> bool:
     """Whether a ladder is a forward that has a ladder for its backward."""
     try:
-        return bool(ladder(f"{found.name}.backward"))
+        return bool(ladder(f"{owner.name}.backward"))
     except UnknownOperator:
         return False
 
 
-def _case(found: Ladder, served: Served) -> str:
+def _case(owner: Ladder, served: Served) -> str:
     """A line of cases.py."""
     drawn: dict[str, Any] = {}
     if any(isinstance(v, TensorSpec) and not v.dtype.is_floating_point
            for v in served.args.values()):  # fmt: skip
         if served.case.numel > DRAWN:
             raise CannotExtend(f"--case {served.case.id}: it has too many integers to examine")
-        drawn = found.operator.inputs(served.case, "cpu")
+        drawn = owner.operator.inputs(served.case, "cpu")
     given = ", ".join(_given(n, v, drawn) for n, v in served.args.items())
     return f'    Case("{served.case.id}", [{given}]),'
 

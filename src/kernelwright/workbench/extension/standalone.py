@@ -26,9 +26,9 @@ def source_of(function: Any, name: str) -> str:
         return (
             f"import {function.__module__}\n\n{name} = {function.__module__}.{function.__name__}\n"
         )
-    found = _Found({}, {})
-    found.follow(inspect.unwrap(function), function.__name__)
-    lines = [*sorted(found.imports.values()), "", *found.definitions.values()]
+    closure = _Found({}, {})
+    closure.follow(inspect.unwrap(function), function.__name__)
+    lines = [*sorted(closure.imports.values()), "", *closure.definitions.values()]
     if function.__name__ != name:
         lines.append(f"\n{name} = {function.__name__}")
     return "\n".join(lines) + "\n"

@@ -47,15 +47,15 @@ def attempt(
 def _checked(
     blank: CaseOutcome, trial: Trial, thorough: bool, strict: bool, checked: Counter[str]
 ) -> CaseOutcome:
-    found = rejection(trial, thorough=thorough, checks=ASKED)
+    rejected = rejection(trial, thorough=thorough, checks=ASKED)
     asked = [c for c in ASKED if c.name != "repeatable" or trial.candidate.deterministic]
     for c in asked:
         checked[c.name] += int((thorough or not c.again) and (not c.gpu or trial.device == "cuda"))
-        if found and c.name == found[0]:
+        if rejected and c.name == rejected[0]:
             break
-    if found is None:
+    if rejected is None:
         return blank
-    check, why = found
+    check, why = rejected
     if check == "graph replay" and why.startswith(UNCAPTURED):
         return replace(blank, capture=why)  # a property, not a fault
     if check == LAYOUT.name and not strict:

@@ -187,11 +187,11 @@ def _other_dims(shown: Case) -> list[Case]:
     listed = isinstance(dim, tuple) and len(dim) == 1
     if not listed and (not isinstance(dim, int) or isinstance(dim, bool)):
         return []
-    found: list[Case] = []
+    further: list[Case] = []
     for shape, d in (((5, 33), 1), ((5, 33), 0), ((2, 5, 33, 3), 1), ((2, 5, 33, 3), -2)):
         params = tuple((k, ((d,) if listed else d) if k == "dim" else v) for k, v in shown.params)
-        found.append(replace(shown, shape=shape, params=params, label=""))
-    return found
+        further.append(replace(shown, shape=shape, params=params, label=""))
+    return further
 
 
 def with_declared_shapes(subject: Subject, shapes: list[list[int | None]]) -> Subject:

@@ -42,8 +42,8 @@ def races_and_bounds(trial: Trial) -> str | None:
     assert isinstance(runner, SandboxRunner)
     if not runner.watchable or trial.case.numel > WATCHED:
         return None
-    found = runner.watched(trial.fence())
-    return next((f"{c}: {found[c]}" for c in EMULATOR_CHECKS if c in found), None)
+    findings = runner.watched(trial.fence())
+    return next((f"{c}: {findings[c]}" for c in EMULATOR_CHECKS if c in findings), None)
 
 
 def only_read(trial: Trial) -> str | None:
@@ -54,12 +54,12 @@ def only_read(trial: Trial) -> str | None:
     if not runner.lockable:
         return None
     try:
-        made = runner.run(trial.fence(), locked=True)
+        results = runner.run(trial.fence(), locked=True)
     except Died as e:
         if "SIGSEGV" in str(e) or "SIGBUS" in str(e):
             return f"an argument is written during the call, and restored: {e}"
         raise
-    return "an argument is written during the call, and restored" if made.written else None
+    return "an argument is written during the call, and restored" if results.written else None
 
 
 def tail_changed(trial: Trial) -> str | None:
@@ -154,12 +154,12 @@ _INSTEAD = {"another shape": Check("another shape", another_shape, again=True)}
 
 def _asked() -> tuple[Check, ...]:
     """The checks without that of the fake, which a user's function does not have."""
-    found = [RACES]
+    asked = [RACES]
     for check in CHECKS:
-        found += [_INSTEAD.get(check.name, check)] if check.name != "fake" else []
-        while found and found[-1].name in _AFTER:
-            found.append(_AFTER[found[-1].name])
-    return (*found, LAYOUT)
+        asked += [_INSTEAD.get(check.name, check)] if check.name != "fake" else []
+        while asked and asked[-1].name in _AFTER:
+            asked.append(_AFTER[asked[-1].name])
+    return (*asked, LAYOUT)
 
 
 ASKED = _asked()
@@ -172,6 +172,6 @@ def meaning(check: str) -> str:
     """What a check verifies: the first sentence of its description."""
     if check == "refusal":
         return REFUSAL
-    found = next((c for c in ASKED if c.name == check), None)
-    words = " ".join((found.run.__doc__ or "").split()) if found else ""
+    named = next((c for c in ASKED if c.name == check), None)
+    words = " ".join((named.run.__doc__ or "").split()) if named else ""
     return words.split(". ")[0].rstrip(".")

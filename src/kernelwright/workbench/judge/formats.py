@@ -81,8 +81,8 @@ def kernelbench(module: ModuleType, path: Path) -> Problem:
     def make(case: Case, device: str) -> list[Any]:
         with random_state.preserved(), on_cpu(device):
             torch.manual_seed(case.seed % SEEDS)
-            made = module.get_inputs()
-        return [t.to(device) if is_tensor(t) else t for t in made]
+            inputs = module.get_inputs()
+        return [t.to(device) if is_tensor(t) else t for t in inputs]
 
     def run(args: list[Any]) -> Any:
         given = [t for t in args if is_tensor(t)]
@@ -218,7 +218,7 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def tests_of(task: Path) -> list[tuple[str, dict[str, Any]]]:
     """("verify" or "bench", arguments of `generate_input`) of each test of a task.yml."""
-    found: list[tuple[str, dict[str, Any]]] = []
+    tests: list[tuple[str, dict[str, Any]]] = []
     use = ""
     for number, line in enumerate(task.read_text("utf-8").splitlines(), 1):
         text = line.partition(" #")[0].rstrip()
@@ -231,16 +231,16 @@ def tests_of(task: Path) -> list[tuple[str, dict[str, Any]]]:
         try:
             if body.startswith("-"):
                 body = body[1:].strip()
-                found.append((use, {}))
+                tests.append((use, {}))
             inner = body[1:-1] if body.startswith("{") else body
             for part in filter(None, (p.strip() for p in inner.split(","))):
                 key, _, value = part.partition(":")
-                found[-1][1][key.strip().strip("\"'")] = _value(value.strip())
+                tests[-1][1][key.strip().strip("\"'")] = _value(value.strip())
         except (IndexError, ValueError, SyntaxError):
             raise UsageError(f"--as: {task}:{number}: this test cannot be read: {body}") from None
-    if not any(use == "verify" for use, _ in found):
+    if not any(use == "verify" for use, _ in tests):
         raise UsageError(f"--as: {task} has no `tests`")
-    return found
+    return tests
 
 
 def _value(text: str) -> Any:

@@ -126,12 +126,12 @@ def judge_all(
         wanted.append((other, backward_of(subject_of(what)).name, False))
     if autograd:
         wanted.append((target, what, True))
-    found: list[Verdict] = []
+    verdicts: list[Verdict] = []
     for this, claim, gradients in wanted:
         name = Target.of(this).name
 
         def on_case(case: Case, name: str = name) -> None:
             say(f"{name}: {case.id}")
 
-        found.append(judge(this, claim, autograd=gradients, on_case=on_case, **how))
-    return found
+        verdicts.append(judge(this, claim, autograd=gradients, on_case=on_case, **how))
+    return verdicts

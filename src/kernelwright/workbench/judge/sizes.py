@@ -142,14 +142,14 @@ def _constants(module: ModuleType, function: str) -> list[Constant]:
     code = getattr(getattr(module, function, None), "__code__", None)
     codes = [code, *(c for c in getattr(code, "co_consts", ()) if hasattr(c, "co_names"))]
     names = dict.fromkeys(n for c in codes for n in getattr(c, "co_names", ()))
-    found: list[Constant] = []
+    constants: list[Constant] = []
     for name in names:
         value = vars(module).get(name)
         if type(value) is int:
-            found.append((name, None))
+            constants.append((name, None))
         elif isinstance(value, (tuple, list)):
-            found += [(name, i) for i, v in enumerate(value) if type(v) is int]
-    return found
+            constants += [(name, i) for i, v in enumerate(value) if type(v) is int]
+    return constants
 
 
 def _value(module: ModuleType, constant: Constant) -> int:

@@ -90,9 +90,9 @@ def backward_of(subject: Subject) -> Subject:
     Raises:
         UsageError: it has none; for a user's spec, the backward is a separate spec.
     """
-    for found in ladders():
-        if subject.ladder and found.name == f"{subject.operator.name}.backward":
-            return subject_of(found)
+    for candidate in ladders():
+        if subject.ladder and candidate.name == f"{subject.operator.name}.backward":
+            return subject_of(candidate)
     raise UsageError(f"--backward: {subject.name} has no backward operator; try --autograd")
 
 
@@ -144,7 +144,7 @@ def with_gradients(subject: Subject) -> Subject:
     results = ", ".join(f"Tensor g{n}" for n in wanted)
     listed = op.schema.rsplit("->", 1)[0].strip()[1:-1]
     listed = re.sub(r"=(\[[^]]*\]|[^,]*)", "", listed)  # arguments without defaults follow
-    made = Operator(
+    operator = Operator(
         name=f"{op.name}.autograd",
         schema=f"({listed}, Tensor grad_{op.results[0]}) -> ({results})",
         reference=lambda **args: gradients(lambda g: op.reference(**g), args),
@@ -157,10 +157,10 @@ def with_gradients(subject: Subject) -> Subject:
     )
 
     def native(*values: Any) -> Any:
-        args = dict(zip((a.name for a in made.args), values, strict=True))
+        args = dict(zip((a.name for a in operator.args), values, strict=True))
         return gradients(lambda g: subject.native(*g.values()), args)
 
-    return Subject(f"{subject.name}, its gradients", made, native)
+    return Subject(f"{subject.name}, its gradients", operator, native)
 
 
 def first_results(subject: Subject, count: int) -> Subject:
@@ -173,7 +173,7 @@ def first_results(subject: Subject, count: int) -> Subject:
         return out[0] if count == 1 else out[:count]
 
     noise = op.noise
-    made = replace(
+    operator = replace(
         op,
         schema=f"{inputs}-> ({kept})",
         reference=lambda **args: few(op.reference(**args)),
@@ -181,7 +181,7 @@ def first_results(subject: Subject, count: int) -> Subject:
         noise=None if noise is None else lambda **args: noise(**args)[:count],
         properties={},
     )
-    return replace(subject, operator=made, native=lambda *args: few(subject.native(*args)))
+    return replace(subject, operator=operator, native=lambda *args: few(subject.native(*args)))
 
 
 def _floating(t: Any) -> bool:
@@ -215,12 +215,12 @@ def _of_file(path: Path) -> Subject:
         name = path.stem if formats.is_kernelbench(module) else path.resolve().parent.name
         operator = formats.operator_of(problem, name, str(path))
         native = formats.native_of(problem)
-        found = _ladder(operator, module, path, native)
+        owner = _ladder(operator, module, path, native)
         return Subject(
             str(path),
             operator,
             native,
-            found,
+            owner,
             problem.solution,
             formats.check_of(problem, operator),
             formats.sizes_of(problem),
@@ -259,9 +259,9 @@ def _ladder(operator: Operator, module: ModuleType, path: Path, native: Callable
     treated as a package, and the spec as a module in it that contains the rung."""
     folder = path.resolve().parent
     package = f"kernelwright_specs_{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
-    made = ModuleType(package)
-    made.__spec__ = ModuleSpec(package, None, origin=str(folder / "__init__.py"))
-    sys.modules.setdefault(package, made)
+    package_module = ModuleType(package)
+    package_module.__spec__ = ModuleSpec(package, None, origin=str(folder / "__init__.py"))
+    sys.modules.setdefault(package, package_module)
     module.__dict__["judged_native"] = native
     sys.modules[f"{package}.{path.stem}"] = module
     rung = Rung("native", "torch", f"{path.stem}:judged_native", "PyTorch, as in the spec")
@@ -317,26 +317,26 @@ def _cases(given: Any, dtypes: tuple[torch.dtype, ...]) -> tuple[Case, ...]:
     """Given cases unchanged; each given shape becomes a case to time in each dtype."""
     if given is None:
         given = (*adversarial(dtypes=dtypes), (4096, 768), (8192, 8192))
-    made: list[Case] = []
+    cases: list[Case] = []
     for c in given:
-        made += [c] if isinstance(c, Case) else [case(c, d, use="bench") for d in dtypes]
-    if not made:
+        cases += [c] if isinstance(c, Case) else [case(c, d, use="bench") for d in dtypes]
+    if not cases:
         raise UsageError("--as: its `cases` are empty")
-    return tuple(made)
+    return tuple(cases)
 
 
 def _inputs(parameters: list[inspect.Parameter]) -> Callable[[Case, str], dict[str, Any]]:
     """A random tensor of the case's shape for each argument not annotated as a number."""
 
     def inputs(c: Case, device: str) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for p in parameters:
             if p.annotation in KINDS:
                 default = None if p.default is p.empty else p.default
-                made[p.name] = c.param(p.name, default)
+                arguments[p.name] = c.param(p.name, default)
             else:
-                made[p.name] = tensor(c, p.name, device)
-        return made
+                arguments[p.name] = tensor(c, p.name, device)
+        return arguments
 
     return inputs
 
@@ -345,14 +345,14 @@ def _schema(parameters, reference, inputs, c: Case, path: Path) -> str:
     """The schema, from the reference's signature and its results on the first case."""
     listed = [f"{KINDS.get(p.annotation, 'Tensor')} {p.name}{_default(p)}" for p in parameters]
     try:
-        made = inputs(replace(c, shape=tuple(min(s, 8) for s in c.shape)), "cpu")
-        out = reference(**made)
+        arguments = inputs(replace(c, shape=tuple(min(s, 8) for s in c.shape)), "cpu")
+        out = reference(**arguments)
     except Exception as e:
         raise UsageError(f"--as: {path}: on its first case, {type(e).__name__}: {e}") from e
     if not tensors({"out": list(out) if isinstance(out, tuple) else out}):
         raise UsageError(f"--as: {path}: `reference` returns no tensor")
     for i, p in enumerate(parameters):
-        if isinstance(made[p.name], list):
+        if isinstance(arguments[p.name], list):
             listed[i] = f"Tensor[] {p.name}"
     many = len(out) if isinstance(out, tuple) else 1
     results = ", ".join("Tensor y" if many == 1 else f"Tensor y{i}" for i in range(many))

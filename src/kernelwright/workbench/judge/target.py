@@ -58,8 +58,8 @@ def launchable(asked: Target, launch: Path | None) -> None:
 
 def _is_host(text: str, name: str) -> bool:
     """Whether a function of a .cu takes or returns PyTorch's tensors, so that it is host code."""
-    found = re.search(rf"^[^\n]*\b{re.escape(name)}\s*\([^)]*\)\s*\{{", text, re.M)
-    return bool(found and re.search(r"\b(torch|at)::Tensor\b", found[0]))
+    match = re.search(rf"^[^\n]*\b{re.escape(name)}\s*\([^)]*\)\s*\{{", text, re.M)
+    return bool(match and re.search(r"\b(torch|at)::Tensor\b", match[0]))
 
 
 def command(

@@ -167,16 +167,16 @@ class Timed:
     def confirm(self, cold: tuple[float, ...]) -> None:
         """After its case: check that the clocks agree and that it computes from current inputs."""
         assert self.case is not None
-        case, found = self.case.id, dict[str, str]()
+        case, problems = self.case.id, dict[str, str]()
         try:
-            found["timed result"] = self._wrong_call()
-            found["clock"] = self._clocks_apart() if cold else ""
-            found["nothing replaced"] = self.runner.box.process.ask("replaced") or ""
+            problems["timed result"] = self._wrong_call()
+            problems["clock"] = self._clocks_apart() if cold else ""
+            problems["nothing replaced"] = self.runner.box.process.ask("replaced") or ""
             if self.runner.box.device.type == "cuda":
                 self.host_us = self._host()
         except (Failed, Died) as e:
             self._fault("after it was timed", e)
-        for check, why in found.items():
+        for check, why in problems.items():
             if why:
                 self.objections.setdefault(case, (check, why))
 
@@ -245,7 +245,7 @@ class Timed:
 
     def _host(self, calls: int = 50, blocks: int = 15) -> float:
         """Microseconds until a call returns on an idle GPU: the time of 2 n calls minus n calls."""
-        ask, found = self.runner.box.process.ask, list[float]()
+        ask, times = self.runner.box.process.ask, list[float]()
         for _ in range(blocks):
             waits: list[float] = []
             for n in (calls, 2 * calls):
@@ -253,8 +253,8 @@ class Timed:
                 ask("host", times=n)
                 waits.append(time.perf_counter() - start)
                 ask("repeat", times=0)
-            found.append(1e6 * (waits[1] - waits[0]) / calls)
-        return max(0.0, statistics.median(found))
+            times.append(1e6 * (waits[1] - waits[0]) / calls)
+        return max(0.0, statistics.median(times))
 
 
 def _apart(waits: tuple[float, float]) -> bool:

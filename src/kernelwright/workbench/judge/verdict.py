@@ -197,10 +197,10 @@ class Verdict:
     @property
     def failures(self) -> tuple[CaseOutcome, ...]:
         """The failures: the worst kind first, and in each kind the smallest input first."""
-        found = [o for o in self.outcomes if o.outcome in ("wrong", "error")]
+        failures = [o for o in self.outcomes if o.outcome in ("wrong", "error")]
         order = list(KINDS)
         # a failed check is more informative than a process that has ended
-        return tuple(sorted(found, key=lambda o: (order.index(o.kind), *_rank(o), o.numel)))
+        return tuple(sorted(failures, key=lambda o: (order.index(o.kind), *_rank(o), o.numel)))
 
     @property
     def smallest(self) -> CaseOutcome | None:
@@ -239,12 +239,12 @@ class Verdict:
 
     def properties(self) -> list[tuple[str, str]]:
         """Further properties of the kernel, in words."""
-        found: list[tuple[str, str]] = []
+        pairs: list[tuple[str, str]] = []
         if self.unwatched is not None:
             said = self._ran("races and bounds", "none, by the emulator's checks on small inputs")
-            found.append(("races and bounds", self.unwatched or said))
+            pairs.append(("races and bounds", self.unwatched or said))
         return [
-            *found,
+            *pairs,
             ("deterministic", self._deterministic()),
             ("graph capture", self._capture()),
             ("leaks memory", self._ran("memory flat", "no, over 1,000 calls")),

@@ -133,14 +133,14 @@ def composition(a: Layout, b: Layout) -> Layout:
         UsageError: sizes and strides do not divide each other, or the offsets of two modes of b
             carry into the same mode of a, so that this is no layout.
     """
-    found = _composition(a, b)
+    composed = _composition(a, b)
     n = size(a)
     for i in range(min(size(b), CHECKED)):
-        if b(i) < n and found(i) != a(b(i)):
+        if b(i) < n and composed(i) != a(b(i)):
             raise UsageError(
                 f"{a} o {b}: no layout is this function: the modes of {b} overlap in {a}"
             )
-    return found
+    return composed
 
 
 def _composition(a: Layout, b: Layout) -> Layout:

@@ -20,9 +20,9 @@ def parse(text: str) -> Layout | Swizzled:
         UsageError: it is no expression, or no layout is the function.
     """
     reader = _Reader(text)
-    found = reader.expression()
+    layout = reader.expression()
     reader.end()
-    return found
+    return layout
 
 
 class _Reader:
@@ -40,12 +40,12 @@ class _Reader:
             swizzle = self._swizzle()
             self._take("o")
             return Swizzled(swizzle, self._plain(self.expression()))
-        found = self._term()
+        layout = self._term()
         while self._next() in ("o", "/", "*"):
             operator, other = self._take(), self._term()
             do = {"o": algebra.composition, "/": algebra.divide, "*": algebra.product}[operator]
-            found = do(found, other)
-        return found
+            layout = do(layout, other)
+        return layout
 
     def end(self) -> None:
         if self.tokens:
@@ -54,9 +54,9 @@ class _Reader:
     def _term(self) -> Layout:
         if self._next() == "[":
             self._take()
-            found = self._plain(self.expression())
+            layout = self._plain(self.expression())
             self._take("]")
-            return found
+            return layout
         if self._next() in ("coalesce", "complement"):
             return self._function(self._take())
         shape = self._nested()

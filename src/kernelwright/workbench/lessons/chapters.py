@@ -38,11 +38,11 @@ def subjects() -> tuple[Subject, ...]:
     rows: list[dict[str, Any]] = tomllib.loads(
         (FOLDER / "chapters.toml").read_text(encoding="utf-8")
     )["subject"]
-    made: list[Subject] = []
+    listed: list[Subject] = []
     for row in rows:
         lists = {k: tuple(v) for k, v in row.items() if isinstance(v, list)}
-        made.append(Subject(row["name"], row["interview"], **lists))
-    return tuple(made)
+        listed.append(Subject(row["name"], row["interview"], **lists))
+    return tuple(listed)
 
 
 def markdown(lang: str = lesson.ENGLISH) -> str:

@@ -50,8 +50,8 @@ def _words(lang: str) -> dict[str, str]:
 def said(words: str, lang: str) -> str:
     """Words in a language; names and formulas, which have no translation, as they are."""
     numbers = iter(_NUMBER.findall(words))
-    found = _words(lang).get(_NUMBER.sub("#", words))
-    return words if found is None else re.sub("#", lambda _: next(numbers), found)
+    translated = _words(lang).get(_NUMBER.sub("#", words))
+    return words if translated is None else re.sub("#", lambda _: next(numbers), translated)
 
 
 def cell(value: _T, lang: str) -> _T | str:

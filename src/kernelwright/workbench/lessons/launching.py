@@ -123,13 +123,13 @@ def times(name: str, title: str, calls: Sequence[Call], device: torch.device) ->
         ToolchainError: a kernel cannot be built. WrongResult.
     """
     with clock.session(device):
-        made = [_candidate(c, device) for c in calls]
-        found = clock.measure(made, device, clock.QUICK).times
+        candidates = [_candidate(c, device) for c in calls]
+        measured = clock.measure(candidates, device, clock.QUICK).times
     rows: list[tuple[str, float, float]] = []
     for c in calls:
-        if found[c.name].error:
-            raise ToolchainError(f"{c.name}: {found[c.name].error}")
-        us = median(found[c.name].cold)
+        if measured[c.name].error:
+            raise ToolchainError(f"{c.name}: {measured[c.name].error}")
+        us = median(measured[c.name].cold)
         rows.append((c.name, us, c.bytes / us / 1e3))
     return Table(name, title, ("kernel", "µs", "GB/s"), tuple(rows), HERE)
 
@@ -171,8 +171,10 @@ def _bound(call: Call, device: torch.device) -> Callable[..., Any]:
 
 def _verified(call: Call, run: Callable[..., Any], *inputs: torch.Tensor) -> Any:
     out = run(*inputs)
-    found = dict(zip(call.outputs, (out,) if isinstance(out, torch.Tensor) else out, strict=True))
+    by_output = dict(
+        zip(call.outputs, (out,) if isinstance(out, torch.Tensor) else out, strict=True)
+    )
     for name, right in call.expected.items():
-        if not torch.allclose(found[name].cpu(), right, rtol=1e-4, atol=1e-4):
+        if not torch.allclose(by_output[name].cpu(), right, rtol=1e-4, atol=1e-4):
             raise WrongResult(f"{call.name}: {name} differs from the lesson's")
     return out

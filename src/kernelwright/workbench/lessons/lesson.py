@@ -143,10 +143,10 @@ def _step(folder: Path, section: str) -> Step:
     title, _, body = section.partition("\n")
     parts: list[Text | Code | Shown] = []
     at = 0
-    for found in _BLOCK.finditer(body):
-        parts += _text(body[at : found.start()])
-        parts.append(_block(folder, found[1], found[2].split()))
-        at = found.end()
+    for match in _BLOCK.finditer(body):
+        parts += _text(body[at : match.start()])
+        parts.append(_block(folder, match[1], match[2].split()))
+        at = match.end()
     return Step(title, (*parts, *_text(body[at:])))
 
 
@@ -178,10 +178,10 @@ def _function(code: str, name: str) -> str:
     Raises:
         ValueError: there is no such function.
     """
-    found = re.search(rf"(?:^(?![\s}}]).*\n)*?^(?![\s}}]).*\b{name}\(", code, re.M)
-    if found is None:
+    match = re.search(rf"(?:^(?![\s}}]).*\n)*?^(?![\s}}]).*\b{name}\(", code, re.M)
+    if match is None:
         raise ValueError(f"there is no function {name}")
-    rest = code[found.start() :]
+    rest = code[match.start() :]
     end = re.search(r"^\}\n|\n\n\n|\Z", rest, re.M)
     assert end is not None
     return rest[: end.end()]

@@ -17,8 +17,8 @@ def ran(source: Path) -> tuple[Dissected, ...]:
         WrongResult: its result is not what its main expects. CompileError, ToolchainError: see
             `program.run`.
     """
-    found = program.run(source, dissects=True)
-    if found.code or found.failed:
-        said = "; ".join(n.text for n in found.notes)
-        raise WrongResult(f"{source.name} ends with {found.code}; {said}")
-    return found.dissected
+    result = program.run(source, dissects=True)
+    if result.code or result.failed:
+        said = "; ".join(n.text for n in result.notes)
+        raise WrongResult(f"{source.name} ends with {result.code}; {said}")
+    return result.dissected

@@ -40,10 +40,10 @@ class Item:
 
 def items(lang: str = ENGLISH) -> tuple[Item, ...]:
     """All questions, by topic."""
-    found: dict[str, list[dict[str, Any]]] = _read("quiz.toml")
+    by_topic: dict[str, list[dict[str, Any]]] = _read("quiz.toml")
     english = tuple(
         Item(topic, q["question"], tuple(q["choices"]), q["answer"], q["why"], q["see"])
-        for topic, questions in found.items()
+        for topic, questions in by_topic.items()
         for q in questions
     )
     if lang == ENGLISH:

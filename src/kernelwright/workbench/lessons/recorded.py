@@ -29,11 +29,11 @@ def record(operator: str, rung: str, case: str) -> Record:
     Raises:
         KeyError: there is no such record.
     """
-    found = [
+    timed = [
         r
         for r in records.load(REFERENCE_MACHINE, operator)
         if (r.rung, r.case) == (rung, case) and r.cold
     ]
-    if not found:
+    if not timed:
         raise KeyError(f"no record of {operator}.{rung} on {case}")
-    return min(found, key=lambda r: records.median(r.cold))
+    return min(timed, key=lambda r: records.median(r.cold))

@@ -36,10 +36,10 @@ class Table:
         """Raises:
         KeyError: there is no such row or column.
         """
-        found = next((r for r in self.rows if str(r[0]) == row), None)
-        if found is None or column not in self.columns:
+        cells = next((r for r in self.rows if str(r[0]) == row), None)
+        if cells is None or column not in self.columns:
             raise KeyError(f"table {self.name} has no cell {row!r}, {column!r}")
-        return found[self.columns.index(column)]
+        return cells[self.columns.index(column)]
 
     def is_figures(self, column: int) -> bool:
         """Whether all cells of a column are numbers, with or without a unit."""
@@ -69,10 +69,10 @@ class Measured:
         """Raises:
         KeyError: there is no such table.
         """
-        found = next((t for t in self.tables if t.name == name), None)
-        if found is None:
+        table = next((t for t in self.tables if t.name == name), None)
+        if table is None:
             raise KeyError(f"no table {name}")
-        return found
+        return table
 
 
 def shown(value: Cell) -> str:

@@ -46,14 +46,14 @@ def measure(what: str, model: str, batch: int, context: int) -> list[Counters]:
     Raises:
         NcuError: ncu is not installed, or failed; the message contains its output.
     """
-    found = shutil.which("ncu")
-    if found is None:
+    executable = shutil.which("ncu")
+    if executable is None:
         raise NcuError(
             "ncu: Nsight Compute is not installed (it comes with the CUDA toolkit; its folder must "
             "be in PATH)"
         )
     command = [
-        found, "--csv", "--page", "details", "--print-units", "base", "--metrics",
+        executable, "--csv", "--page", "details", "--print-units", "base", "--metrics",
         ",".join(_METRICS), "--profile-from-start", "off", "--target-processes", "all",
         sys.executable, "-m", f"{__package__}.under_ncu", what, model, str(batch), str(context),
     ]  # fmt: skip

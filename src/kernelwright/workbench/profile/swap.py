@@ -62,8 +62,8 @@ def measure(make: Callable[[], Workload], operator: str, rung: str, device: torc
             with use(chosen):
                 return work.step()
 
-        found = [step() for _ in range(STEPS)]
-        losses.append([float(x) for x in found if isinstance(x, torch.Tensor)])
+        results = [step() for _ in range(STEPS)]
+        losses.append([float(x) for x in results if isinstance(x, torch.Tensor)])
         steps.append(step)
     names = ("dispatched", rung)
     with clock.session(device):

@@ -108,18 +108,18 @@ class Trace:
 
     def rows(self) -> list[Row]:
         """Kernels by name and operator, longest first."""
-        found: dict[tuple[str, str], list[float]] = defaultdict(list)
+        times: dict[tuple[str, str], list[float]] = defaultdict(list)
         for k in self.kernels:
-            found[k.name, k.operator].append(k.us)
-        rows = [Row(name, op, len(us), sum(us)) for (name, op), us in found.items()]
+            times[k.name, k.operator].append(k.us)
+        rows = [Row(name, op, len(us), sum(us)) for (name, op), us in times.items()]
         return sorted(rows, key=lambda r: -r.us)
 
     def operators(self) -> list[Row]:
         """Time by operator, longest first; `kernel` is empty."""
-        found: dict[str, list[float]] = defaultdict(list)
+        times: dict[str, list[float]] = defaultdict(list)
         for k in self.kernels:
-            found[k.operator].append(k.us)
-        rows = [Row("", op, len(us), sum(us)) for op, us in found.items()]
+            times[k.operator].append(k.us)
+        rows = [Row("", op, len(us), sum(us)) for op, us in times.items()]
         return sorted(rows, key=lambda r: -r.us)
 
 
@@ -142,13 +142,13 @@ def record(step: Callable[[], Any], device: torch.device, warm_up: int = 3) -> T
         profiler.prepare()
         torch.cuda.synchronize()
     session = profile(activities=activities, with_stack=True, profile_memory=True)
-    with session as found, record_function(_STEP):
+    with session as running, record_function(_STEP):
         step()
         if device.type == "cuda":
             torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
-        found.export_chrome_trace(str(path))
+        running.export_chrome_trace(str(path))
         trace = read(json.loads(path.read_text(encoding="utf-8", errors="replace")))
     if device.type == "cuda" and not trace.on_gpu:
         raise ToolchainError("the profiler reports no kernel on the GPU; profile once more")
@@ -232,9 +232,9 @@ class _Labels:
             return name.removesuffix("_backward") + ".backward" * name.endswith("_backward")
         backward = [n for n in chain if self._is_backward(n)]
         for n in backward:
-            found = self._forward.get(n.facts.get("Sequence number", -1))
-            if found is not None:
-                return f"{found}.backward"
+            forward = self._forward.get(n.facts.get("Sequence number", -1))
+            if forward is not None:
+                return f"{forward}.backward"
         if backward:
             return backward[0].name.rpartition(": ")[2]
         return self._of_forward(node)
@@ -266,22 +266,22 @@ def _of_gpu(events: list[dict[str, Any]], roots: list[Node], labels: _Labels) ->
         for n in root.down()
         if n.kind in _LAUNCHES and "correlation" in n.facts
     }
-    found: list[Kernel] = []
+    kernels: list[Kernel] = []
     for e in events:
         launch = launches.get(e.get("args", {}).get("correlation"))
         us = float(e.get("dur", 0))
         if launch is not None:
             launch.gpu_us += us
-        found.append(Kernel(str(e["name"]), labels.of(launch) if launch else "unknown", us))
-    return found
+        kernels.append(Kernel(str(e["name"]), labels.of(launch) if launch else "unknown", us))
+    return kernels
 
 
 def _memory(document: dict[str, Any], on_gpu: bool) -> list[tuple[float, int]]:
     """Allocated bytes over time, on the GPU if there is one. On a CPU, counted since the start."""
-    found: list[tuple[float, int]] = []
+    totals: list[tuple[float, int]] = []
     for e in document["traceEvents"]:
         if e.get("name") == "[memory]":
             facts = e["args"]
             if (facts.get("Device Type") == 1) == on_gpu:
-                found.append((float(e["ts"]), int(facts["Total Allocated"])))
-    return sorted(found)
+                totals.append((float(e["ts"]), int(facts["Total Allocated"])))
+    return sorted(totals)

@@ -61,12 +61,12 @@ def _generate(model: str, batch: int, device: torch.device) -> Workload:
 
     torch.manual_seed(0)
     with device:
-        made = models.build(models.preset(model, vocabulary=_vocabulary(model))).eval()
+        built = models.build(models.preset(model, vocabulary=_vocabulary(model))).eval()
     if device.type == "cuda":
-        made = made.bfloat16()
+        built = built.bfloat16()
     # kernels of a graph's replay cannot be attributed to operators
-    decoder = Decoder(made, batch, Sampling(temperature=0.0), 0, _vocabulary(model), graphed=False)
-    prompt = [1] * (made.config.context // 2)
+    decoder = Decoder(built, batch, Sampling(temperature=0.0), 0, _vocabulary(model), graphed=False)
+    prompt = [1] * (built.config.context // 2)
     decoder.begin([prompt] * batch)
     return Workload(f"a token of {model}, {batch} rows, after {len(prompt)} others", decoder.step)
 

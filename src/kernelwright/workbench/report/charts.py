@@ -89,10 +89,10 @@ def _series(
     return plot(parts, height, f"{name}: {y_label} over bytes moved", "bytes moved", y_label)
 
 
-def sizes(found: Iterable[float]) -> list[list[float]]:
+def sizes(numbers: Iterable[float]) -> list[list[float]]:
     """The different sizes, in groups of those that are alike."""
     groups: list[list[float]] = []
-    for n in sorted(set(found)):
+    for n in sorted(set(numbers)):
         if groups and n < ALIKE * groups[-1][0]:
             groups[-1].append(n)
         else:
@@ -101,12 +101,12 @@ def sizes(found: Iterable[float]) -> list[list[float]]:
 
 
 def _middles(
-    found: Sequence[float], at: Sequence[tuple[float, float]]
+    numbers: Sequence[float], at: Sequence[tuple[float, float]]
 ) -> list[tuple[float, float]]:
     """One point for each group of sizes: the mean, so that no line is vertical."""
     out: list[tuple[float, float]] = []
-    for group in sizes(found):
-        alike = [place for n, place in zip(found, at, strict=True) if n in group]
+    for group in sizes(numbers):
+        alike = [place for n, place in zip(numbers, at, strict=True) if n in group]
         xs, ys = zip(*alike, strict=True)
         out.append((sum(xs) / len(xs), sum(ys) / len(ys)))
     return out

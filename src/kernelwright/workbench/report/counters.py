@@ -39,14 +39,14 @@ class View:
 def views(lad: Ladder) -> list[View]:
     """The tables for a ladder's current sources; empty if nothing was recorded."""
     current = {r.name: source_hash(lad, r) for r in lad.rungs}
-    found = [
+    every = [
         View("Counted by the emulator, with its model of a warp", EMULATED, rows)
         for rows in [_emulated(lad, current)]
     ]
     machine = records.REFERENCE_MACHINE
     head = ("rung", "case", *COUNTED.values())
-    found.append(View(f"Counted by {machine} (Nsight Compute)", head, _counted(lad, current)))
-    return [v for v in found if v.rows]
+    every.append(View(f"Counted by {machine} (Nsight Compute)", head, _counted(lad, current)))
+    return [v for v in every if v.rows]
 
 
 def _emulated(lad: Ladder, current: dict[str, str]) -> list[tuple[str, ...]]:

@@ -57,8 +57,8 @@ def ladder(
         lines, y = wrapped(below, caption, "axis", 6.4)
         parts += lines
         y -= 8
-    found = steps(table)
-    rows_of = (found.baselines, found.sequence, found.others)
+    ordered = steps(table)
+    rows_of = (ordered.baselines, ordered.sequence, ordered.others)
     for (name, about), rows in zip(GROUPS, rows_of, strict=True):
         if not rows:
             continue
@@ -73,7 +73,7 @@ def ladder(
         )
         y += HEAD
         for row in rows:
-            parts += _bar(row, y, scale, found, dispatched, here)
+            parts += _bar(row, y, scale, ordered, dispatched, here)
             y += STEP
     if table.roof:
         parts.append(text("100%", y + 10, _roof_note(table), "axis", "end"))
@@ -92,7 +92,7 @@ def _bar(
     row: Row,
     y: float,
     scale: Callable[[float], float],
-    found: Steps,
+    ordered: Steps,
     dispatched: str,
     here: Set[str],
 ) -> list[str]:
@@ -130,7 +130,7 @@ def _bar(
     if row.interval and row.cold:
         low, high = (scale(share * row.cold / t) for t in reversed(row.interval))
         out.append(line("whisker", f"{low:.1f}%", middle, f"{high:.1f}%", middle))
-    if factor := found.over_previous(row):
+    if factor := ordered.over_previous(row):
         inside = end > 88
         kind, dx, anchor = ("step in", -8, "end") if inside else ("step", 8, "")
         at = min(end, scale(1.0)) if inside else end  # so that it does not cross the roof's line

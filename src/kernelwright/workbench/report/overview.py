@@ -17,13 +17,13 @@ from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
 from . import shown
 
 
-def machines(found: Iterable[Record], runs_here: frozenset[str]) -> list[str]:
+def machines(measured: Iterable[Record], runs_here: frozenset[str]) -> list[str]:
     """Machines with times: those measured here first, then the reference machine, other GPUs, CPUs.
 
     Args:
         runs_here: the runs measured here.
     """
-    timed = [r for r in found if r.cold]
+    timed = [r for r in measured if r.cold]
     mine = {r.machine for r in timed if r.run in runs_here}
     order = lambda m: (m not in mine, m != REFERENCE_MACHINE, m.startswith("cpu"), m)  # noqa: E731
     return sorted({r.machine for r in timed}, key=order)
@@ -44,16 +44,16 @@ def opening(machines: list[str]) -> tuple[str, str]:
     return first, ""
 
 
-def tables(lad: Ladder, machine: str, found: list[Record]) -> list[Table]:
+def tables(lad: Ladder, machine: str, measured: list[Record]) -> list[Table]:
     """A ladder's timed cases; on the reference machine, those shown in README and the pages."""
     if machine == REFERENCE_MACHINE:
-        return shown.shown(lad, found)
-    cases = metrics.timed_cases(lad, machine, found)
-    return [metrics.table(lad, machine, case, found) for case in cases]
+        return shown.shown(lad, measured)
+    cases = metrics.timed_cases(lad, machine, measured)
+    return [metrics.table(lad, machine, case, measured) for case in cases]
 
 
 def rows(
-    lad: Ladder, machine: str, found: list[Record], runs_here: frozenset[str]
+    lad: Ladder, machine: str, measured: list[Record], runs_here: frozenset[str]
 ) -> list[dict[str, Any]]:
     """The first screen's data for each timed case of a ladder.
 
@@ -62,7 +62,7 @@ def rows(
     PyTorch and the best peer. PyTorch's kernels have no share: what bounds them is not known.
     """
     out: list[dict[str, Any]] = []
-    for t in tables(lad, machine, found):
+    for t in tables(lad, machine, measured):
         best = t.ours or t.fastest
         if best is None or best.record is None or best.cold is None:
             continue
@@ -77,7 +77,7 @@ def rows(
                 "roof": _round(best.of_roof) if best is t.ours else None,
                 "torch": _round(over_torch(lad, best, t)),
                 "peer": _round(over_peer(lad, best)) if best is t.ours else None,
-                "noise": _round(noise(lad, t, found)),
+                "noise": _round(noise(lad, t, measured)),
                 "here": best.record.run in runs_here,
                 "theirs": best is not t.ours,
             }
@@ -100,10 +100,10 @@ def over_peer(lad: Ladder, row: Row) -> float | None:
     return None if lad.emulated and pytorch else row.over_best
 
 
-def noise(lad: Ladder, table: Table, found: Iterable[Record]) -> float | None:
+def noise(lad: Ladder, table: Table, measured: Iterable[Record]) -> float | None:
     """The A/A noise of a case: PyTorch's operator against a second timing of it in its run."""
     mine = [
-        r for r in found
+        r for r in measured
         if (r.operator, r.machine, r.case) == (lad.name, table.machine, table.case) and r.cold
     ]  # fmt: skip
     again = {r.run: r for r in mine if r.rung == "control"}

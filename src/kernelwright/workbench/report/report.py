@@ -49,11 +49,11 @@ class Section:
     packed: str
 
 
-def html(found: Iterable[Record] | None = None) -> str:
+def html(measured: Iterable[Record] | None = None) -> str:
     """The page, from the given records or from all records."""
-    found = list(records.load() if found is None else found)
-    here = origin.runs_here(found)
-    machines = overview.machines(found, here)
+    measured = list(records.load() if measured is None else measured)
+    here = origin.runs_here(measured)
+    machines = overview.machines(measured, here)
     style = _template_text("charts.css") + _template_text("report.css")
     script = _template_text("report.js")
     environment = Environment(
@@ -63,8 +63,8 @@ def html(found: Iterable[Record] | None = None) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    parts = _operators(environment, machines, found, here)
-    about = [_machine(m, found, here) for m in machines]
+    parts = _operators(environment, machines, measured, here)
+    about = [_machine(m, measured, here) for m in machines]
     text = environment.get_template("machines.html").render(machines=about, key=_key)
     return environment.get_template("page.html").render(
         machines=machines,
@@ -76,13 +76,13 @@ def html(found: Iterable[Record] | None = None) -> str:
         script=Markup(script),
         style_hash=content_hash(style),
         script_hash=content_hash(script),
-        data=Markup(embedded(_first_screen(machines, found, here))),
+        data=Markup(embedded(_first_screen(machines, measured, here))),
     )
 
 
-def write(path: Path, found: Iterable[Record] | None = None) -> int:
+def write(path: Path, measured: Iterable[Record] | None = None) -> int:
     """Write the page; returns its size in bytes."""
-    text = html(found)
+    text = html(measured)
     durable.write_text(path, text)
     return len(text.encode())
 
@@ -104,18 +104,18 @@ def unpacked(text: str) -> str:
 
 
 def _operators(
-    environment: Environment, machines: list[str], found: list[Record], here: frozenset[str]
+    environment: Environment, machines: list[str], measured: list[Record], here: frozenset[str]
 ) -> list[Section]:
     """A section for each ladder."""
     template = environment.get_template("section.html")
     by_operator: dict[str, list[Record]] = {}
-    for r in found:
+    for r in measured:
         by_operator.setdefault(r.operator, []).append(r)
     seen: dict[tuple[str, str], str] = {}
     out: list[Section] = []
     for lad in sorted(ladders(), key=lambda x: x.name):
         view = sections.view(lad, machines, by_operator.get(lad.name, []), here, seen)
-        saved = _fusion(found, machines) if lad.name == "gelu" else []
+        saved = _fusion(measured, machines) if lad.name == "gelu" else []
         data = Markup(embedded(sections.figures(view)))
         text = template.render(view=view, fusion=saved, f=metrics, key=_key, data=data)
         about = f"{len(lad.rungs)} rungs, {lad.operator.schema}"
@@ -123,10 +123,12 @@ def _operators(
     return out
 
 
-def _first_screen(machines: list[str], found: list[Record], here: frozenset[str]) -> dict[str, Any]:
+def _first_screen(
+    machines: list[str], measured: list[Record], here: frozenset[str]
+) -> dict[str, Any]:
     """The data of report.js."""
     of: dict[tuple[str, str], list[Record]] = {}
-    for r in found:
+    for r in measured:
         of.setdefault((r.machine, r.operator), []).append(r)
     rows: dict[str, dict[str, Any]] = {}
     for machine in machines:
@@ -147,10 +149,10 @@ def _first_screen(machines: list[str], found: list[Record], here: frozenset[str]
     }
 
 
-def _fusion(found: list[Record], machines: list[str]) -> list[dict[str, Any]]:
+def _fusion(measured: list[Record], machines: list[str]) -> list[dict[str, Any]]:
     """The savings of fusion: counts for each variant, and its time on each machine with a
     record."""
-    times = {(r.case, r.rung, r.machine): r for r in found if r.operator == "fusion" and r.cold}
+    times = {(r.case, r.rung, r.machine): r for r in measured if r.operator == "fusion" and r.cold}
     return [
         {
             "row": row,
@@ -164,9 +166,9 @@ def _fusion(found: list[Record], machines: list[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _machine(machine: str, found: list[Record], here: frozenset[str]) -> dict[str, Any]:
+def _machine(machine: str, measured: list[Record], here: frozenset[str]) -> dict[str, Any]:
     """A machine's part of the page: the environment of its newest run, and its roofline."""
-    mine = [r for r in found if r.machine == machine]
+    mine = [r for r in measured if r.machine == machine]
     points: list[charts.Point] = []
     rows: list[metrics.Row] = []
     for lad in ladders():

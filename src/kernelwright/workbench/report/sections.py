@@ -91,7 +91,7 @@ def anchor(lad: Ladder) -> str:
 def view(
     lad: Ladder,
     machines: Iterable[str],
-    found: Iterable[Record],
+    measured: Iterable[Record],
     here: frozenset[str],
     seen: dict[tuple[str, str], str],
 ) -> LadderView:
@@ -101,17 +101,17 @@ def view(
         here: the runs measured here.
         seen: the anchors of sources shown in earlier sections; this section's are added.
     """
-    mine = [r for r in found if r.operator == lad.name]
+    mine = [r for r in measured if r.operator == lad.name]
     views = [_on_machine(lad, m, mine, here) for m in machines]
     views = [v for v in views if v.cases] or [_unmeasured(lad)]
     return LadderView(lad, views, _rungs(lad, seen), counters.views(lad))
 
 
-def headline(lad: Ladder, machine: str, found: list[Record]) -> Table | None:
+def headline(lad: Ladder, machine: str, measured: list[Record]) -> Table | None:
     """The case that represents a ladder; on the reference machine, the same as in the READMEs."""
     if machine == REFERENCE_MACHINE:
-        return shown.headline(lad, found) or metrics.headline(lad, machine, found)
-    return metrics.headline(lad, machine, found)
+        return shown.headline(lad, measured) or metrics.headline(lad, machine, measured)
+    return metrics.headline(lad, machine, measured)
 
 
 def dispatched(lad: Ladder, machine: str, case_id: str) -> str:
@@ -126,11 +126,12 @@ def dispatched(lad: Ladder, machine: str, case_id: str) -> str:
 
 
 def _on_machine(
-    lad: Ladder, machine: str, found: list[Record], here: frozenset[str]
+    lad: Ladder, machine: str, measured: list[Record], here: frozenset[str]
 ) -> MachineView:
-    first = headline(lad, machine, found)
+    first = headline(lad, machine, measured)
     timed = [
-        metrics.table(lad, machine, c, found) for c in metrics.timed_cases(lad, machine, found)
+        metrics.table(lad, machine, c, measured)
+        for c in metrics.timed_cases(lad, machine, measured)
     ]
     cases = [_case(t, here, first is not None and t.case == first.case) for t in timed]
     return MachineView(machine, cases, _over_size(lad, machine, timed, here))
@@ -150,13 +151,15 @@ def _case(t: Table, here: frozenset[str], first: bool) -> CaseView:
 
 def _figures(t: Table, here: frozenset[str], rung: str) -> dict[str, Any]:
     """A table as data: without empty values, and with the fields that only the report adds."""
-    found = metrics.as_json(t)
-    for row, data in zip(t.rows, found["rows"], strict=True):
+    as_data = metrics.as_json(t)
+    for row, data in zip(t.rows, as_data["rows"], strict=True):
         data["source"] = origin.of(row, here)
         data["rate"] = row.rate
         data["verified"] = row.verified.outcome if row.verified else "pass" if row.timed else ""
-    found["rows"] = [{k: v for k, v in r.items() if v not in (None, "", {})} for r in found["rows"]]
-    return {**found, "dispatched": rung}
+    as_data["rows"] = [
+        {k: v for k, v in r.items() if v not in (None, "", {})} for r in as_data["rows"]
+    ]
+    return {**as_data, "dispatched": rung}
 
 
 def _unmeasured(lad: Ladder) -> MachineView:

@@ -10,7 +10,7 @@ from kernelwright.workbench.records.metrics import Table
 from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
 
 
-def shown(lad: Ladder, found: list[Record]) -> list[Table]:
+def shown(lad: Ladder, measured: list[Record]) -> list[Table]:
     """The timed cases whose dispatched rung has a time with the dispatched config. Otherwise the
     times of the other rungs would be compared with those of an older source."""
 
@@ -22,11 +22,11 @@ def shown(lad: Ladder, found: list[Record]) -> list[Table]:
         (row,) = (r for r in tables[case].rows if r.name == rung.name)
         return row.timed and row.record is not None and row.record.config == config
 
-    timed = metrics.timed_cases(lad, REFERENCE_MACHINE, found)
-    tables = {case: metrics.table(lad, REFERENCE_MACHINE, case, found) for case in timed}
+    timed = metrics.timed_cases(lad, REFERENCE_MACHINE, measured)
+    tables = {case: metrics.table(lad, REFERENCE_MACHINE, case, measured) for case in timed}
     return [tables[case] for case in timed if known(case)]
 
 
-def headline(lad: Ladder, found: list[Record]) -> Table | None:
+def headline(lad: Ladder, measured: list[Record]) -> Table | None:
     """The case that represents the ladder, among those that are shown."""
-    return max(shown(lad, found), key=metrics.telling, default=None)
+    return max(shown(lad, measured), key=metrics.telling, default=None)

@@ -63,11 +63,11 @@ def capability() -> tuple[int, int]:
     if error or not count.value:
         raise ToolchainError(f"--gpu: the driver finds no GPU (error {error}). {without}")
     driver.cuDeviceGet(ctypes.byref(device), 0)
-    found: list[int] = []
+    numbers: list[int] = []
     for what in (_MAJOR, _MINOR):
         driver.cuDeviceGetAttribute(ctypes.byref(number), what, device)
-        found.append(number.value)
-    return found[0], found[1]
+        numbers.append(number.value)
+    return numbers[0], numbers[1]
 
 
 def nvcc() -> Path:
@@ -177,12 +177,12 @@ def _unit(work: Path, source: Path, text: str) -> Path:
     parts = sorted(torch_bindings.spans(text, tokens(text)))
     if not parts:
         return source
-    made, at = [f'#line 1 "{source}"\n'], 0
+    pieces, at = [f'#line 1 "{source}"\n'], 0
     for start, end in parts:
-        made += [text[at:start], "\n" * text.count("\n", start, end)]
+        pieces += [text[at:start], "\n" * text.count("\n", start, end)]
         at = max(at, end)
     copy = work / source.name
-    copy.write_bytes(build.source_bytes("".join([*made, text[at:]])))
+    copy.write_bytes(build.source_bytes("".join([*pieces, text[at:]])))
     return copy
 
 

@@ -132,19 +132,19 @@ def _tensors(module: ModuleType, path: Path) -> dict[str, torch.Tensor | TensorS
             '{"x": torch.randn(1000), "y": ((1000,), torch.float32)}; '
             "python -m pydoc kernelwright.workbench.run_program.one_kernel describes the file"
         )
-    made: dict[str, torch.Tensor | TensorSpec] = {}
+    tensors: dict[str, torch.Tensor | TensorSpec] = {}
     for name, t in given.items():
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise UsageError(f"{path}: tensors: {name!r} is not a name")
         if isinstance(t, torch.Tensor):
-            made[name] = t.cpu()
+            tensors[name] = t.cpu()
         elif isinstance(t, tuple) and len(t) == 2 and isinstance(t[1], torch.dtype):
-            made[name] = TensorSpec.contiguous(t[0], t[1])
+            tensors[name] = TensorSpec.contiguous(t[0], t[1])
         else:
             raise UsageError(
                 f"{path}: tensors: {name} is neither a tensor nor a pair (shape, dtype)"
             )
-    return made
+    return tensors
 
 
 def _launched(step: Launch, places: Mapping[str, int]) -> str:

@@ -52,7 +52,7 @@ class Watched:
     seconds: float = 0.0
 
     def record(self, machine: str, run: str) -> Record:
-        found = self.findings
+        texts = self.findings
         schedules = f", {self.schedules} schedules" if self.schedules else ""
         why = f"{self.calls} calls under {self.under}{schedules}"
         return Record(
@@ -61,9 +61,9 @@ class Watched:
             f"check:{self.check}",
             machine,
             run,
-            "wrong" if found else "pass" if self.calls else "unsupported",
+            "wrong" if texts else "pass" if self.calls else "unsupported",
             hash=self.hash,
-            why=f"{found[0]} ({len(found)} findings); {why}" if found else why,
+            why=f"{texts[0]} ({len(texts)} findings); {why}" if texts else why,
         )
 
 
@@ -79,7 +79,7 @@ def watch(pairs: Iterable[tuple[Ladder, Rung]], check: str) -> list[Watched]:
         RuntimeError: the checked process itself failed.
     """
     rungs = {(lad.name, rung.name): (lad, rung) for lad, rung in pairs if rung.is_gpu}
-    found = {
+    by_rung = {
         key: Watched(*key, check, source_hash(lad, rung), TOOLS[check])
         for key, (lad, rung) in rungs.items()
     }
@@ -97,12 +97,12 @@ def watch(pairs: Iterable[tuple[Ladder, Rung]], check: str) -> list[Watched]:
         env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
     )  # fmt: skip
     for what, lines in sections(done.stdout):
-        row = found[what["operator"], what["rung"]]
+        row = by_rung[what["operator"], what["rung"]]
         row.calls += 1
         row.findings += [f"{what['case']}: {finding}" for finding in findings(lines)]
-    if done.returncode and not any(row.findings for row in found.values()):
+    if done.returncode and not any(row.findings for row in by_rung.values()):
         raise RuntimeError(f"{tool.name} on {', '.join(map('.'.join, rungs))}: {done.stderr}")
-    return list(found.values())
+    return list(by_rung.values())
 
 
 def sections(output: str) -> Iterator[tuple[dict, list[str]]]:
@@ -123,14 +123,14 @@ def sections(output: str) -> Iterator[tuple[dict, list[str]]]:
 def findings(lines: Iterable[str]) -> list[str]:
     """compute-sanitizer's reports, each with its location. In the output, a report
     starts at the margin and its details are indented."""
-    found: list[str] = []
+    texts: list[str] = []
     for line in lines:
         if not line.startswith("========= "):
             continue
         text = line.removeprefix("========= ")
         if not text.startswith(" "):
             if text.strip() and not re.match(r"COMPUTE-SANITIZER|[A-Z]+ SUMMARY|LEAK", text):
-                found.append(text.strip())
-        elif found and text.strip().startswith(("at ", "by thread", "and ")):
-            found[-1] += f", {text.strip()}"
-    return found
+                texts.append(text.strip())
+        elif texts and text.strip().startswith(("at ", "by thread", "and ")):
+            texts[-1] += f", {text.strip()}"
+    return texts

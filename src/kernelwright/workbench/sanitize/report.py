@@ -100,10 +100,10 @@ def watch(
     """
     pairs = [(ladder, rung) for ladder, rung in chosen(selection) if rung.is_gpu]
     rows: list[Watched] = []
-    for found in _on_gpu(pairs, checks) if here() == "cuda" else _emulated(pairs, checks, seeds):
-        rows += found
+    for watched in _on_gpu(pairs, checks) if here() == "cuda" else _emulated(pairs, checks, seeds):
+        rows += watched
         if on_result:
-            on_result(found)
+            on_result(watched)
     return Checked(tuple(rows))
 
 
@@ -205,15 +205,15 @@ def _takes(ladder: Ladder, rung: Rung, case: Case) -> bool:
 def _long(ladder: Ladder, rung: Rung) -> list[Case]:
     """For a rung that supports none of the watched cases' row lengths: the first case of each dtype
     that it supports, and a case with as many of the shortest such rows as can run here."""
-    found: dict[torch.dtype, Case] = {}
+    longest: dict[torch.dtype, Case] = {}
     cols = LIMIT["cuda"]
     for case in ladder.operator.cases:
         if skip(ladder, rung, rung.configs[0], case, "cpu") is None and _takes(ladder, rung, case):
-            found.setdefault(case.dtype, case)
+            longest.setdefault(case.dtype, case)
             cols = min(cols, case.shape[-1])
-    rows = [c for c in found.values() if len(c.shape) == 2]
+    rows = [c for c in longest.values() if len(c.shape) == 2]
     more = [replace(c, shape=(LIMIT["cuda"] // cols, cols)) for c in rows]
-    return [*found.values(), *more]
+    return [*longest.values(), *more]
 
 
 def kernels_of(ladder: Ladder, rung: Rung) -> set[Any]:
@@ -247,12 +247,12 @@ class Call:
         An uninitialized read of shared memory is not a finding if the value does not affect the
         results: a thread may read speculatively, as compilers do, and discard the value.
         """
-        results, found = self._run(Watch(checks, seed))
-        if any(f.unwritten for f in found) and results is not None:
+        results, findings = self._run(Watch(checks, seed))
+        if any(f.unwritten for f in findings) and results is not None:
             other, _ = self._run(Watch((), seed, unwritten=0x3C))
             if other is not None and all(map(same_bits, results, other)):
-                found = [f for f in found if not f.unwritten]
-        return results, found
+                findings = [f for f in findings if not f.unwritten]
+        return results, findings
 
     def sync_points(self) -> set[frozenset[tuple[str, int]]]:
         """The (file, line)s of each barrier and fence that it reaches; see `Watch.sync_points`."""
@@ -266,8 +266,8 @@ class Call:
             run = toolchain.executor(plan, op, self.specs, self.copies, torch.device("cpu"))
         fresh = {*op.results, *(n for n, s in plan.scratch.items() if not s.zero)}
         args = self.make()
-        ended, out, found = watch.call(run, args, fresh)
-        return all_results(op, args, out) if ended else None, found
+        ended, out, findings = watch.call(run, args, fresh)
+        return all_results(op, args, out) if ended else None, findings
 
 
 def call_of(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Call | str:
@@ -275,8 +275,8 @@ def call_of(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Call | st
     op = ladder.operator
 
     def make() -> dict[str, Any]:
-        made = op.inputs(case, "cpu")
-        args = op.with_defaults(made)
+        inputs = op.inputs(case, "cpu")
+        args = op.with_defaults(inputs)
         return map_tensors(args, lambda t: apart(t, "cpu", REDZONE))
 
     args = make()

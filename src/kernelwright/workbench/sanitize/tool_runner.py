@@ -73,8 +73,8 @@ def watched_cases(ladder: Ladder) -> tuple[Case, ...]:
 
 def run(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) -> None:
     """Announce one call, run it and wait for it; nothing if the rung does not support the case."""
-    made = ladder.operator.inputs(case, "cpu")
-    args = ladder.operator.with_defaults(made)
+    inputs = ladder.operator.inputs(case, "cpu")
+    args = ladder.operator.with_defaults(inputs)
     args = map_tensors(args, lambda t: apart(t, device))
     specs, _ = ladder.operator.normalise(specs_of(args))
     if unsupported(rung, specs, device_of(args)):

@@ -115,10 +115,10 @@ def load(folder: Path) -> list[str]:
 def operators(names: Iterable[str]) -> list[str]:
     """Names of operators as given, but a folder (anything with a slash) is loaded and replaced by
     the names of the operators in it."""
-    found: list[str] = []
+    names_of_all: list[str] = []
     for name in names:
-        found += load(Path(name)) if "/" in name else [name]
-    return found
+        names_of_all += load(Path(name)) if "/" in name else [name]
+    return names_of_all
 
 
 def _enter(path: Path, ladder: str, op: str) -> Path:

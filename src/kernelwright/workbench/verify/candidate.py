@@ -57,8 +57,8 @@ class Expected:
     """
 
     def __init__(self, operator: Operator, native: Callable, case: Case, device: str):
-        made = operator.inputs(case, device)
-        self.args = operator.with_defaults(made)
+        inputs = operator.inputs(case, device)
+        self.args = operator.with_defaults(inputs)
         self.largest: dict[tuple[int, bool], float] = {}
         self.reference = _reference(operator, self.args)
         theirs = map_tensors(self.args, copy_of)
@@ -71,8 +71,8 @@ class Expected:
 
     @cached_property
     def noise(self) -> tuple[torch.Tensor | None, ...]:
-        found = self._make_noise()
-        return (*found, *(None,) * (len(self.native) - len(found)))
+        noises = self._make_noise()
+        return (*noises, *(None,) * (len(self.native) - len(noises)))
 
 
 def expected(operator: Operator, native: Callable, case: Case, device: str) -> Expected:
@@ -288,10 +288,10 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def tensors(args: dict[str, Any]) -> list[torch.Tensor]:
-    found = []
+    listed = []
     for v in args.values():
-        found += [t for t in (v if isinstance(v, (list, tuple)) else (v,)) if is_tensor(t)]
-    return found
+        listed += [t for t in (v if isinstance(v, (list, tuple)) else (v,)) if is_tensor(t)]
+    return listed
 
 
 def map_tensors(args: dict[str, Any], fn: Callable) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def kernels_of(
     ladder: Ladder, rung: Rung, config: Config, cases: Iterable[Case], gpu: Gpu = H200
 ) -> list[CudaKernel]:
     """The kernels of the cases that the rung supports on `gpu`, without duplicates, by name."""
-    found: set[CudaKernel] = set()
+    kernels: set[CudaKernel] = set()
     for case in cases:
         if not case.numel:
             continue
@@ -30,15 +30,15 @@ def kernels_of(
         if unsupported_on(rung, specs, gpu) is None:
             plan = entry_of(ladder, rung)(gpu, config, **specs)
             steps = (step.kernel for step in plan.launches)
-            found |= {k for k in steps if isinstance(k, CudaKernel)}
-    return sorted(found, key=lambda k: k.name)
+            kernels |= {k for k in steps if isinstance(k, CudaKernel)}
+    return sorted(kernels, key=lambda k: k.name)
 
 
 @cache
 def specs_of_case(ladder: Ladder, case: Case) -> dict[str, Any]:
     """A case's arguments as normalized specs, for planning a rung."""
-    made = ladder.operator.inputs(case, "cpu")
-    args = ladder.operator.with_defaults(made)
+    inputs = ladder.operator.inputs(case, "cpu")
+    args = ladder.operator.with_defaults(inputs)
     return ladder.operator.normalise(specs_of(args))[0]
 
 

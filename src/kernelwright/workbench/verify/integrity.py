@@ -42,11 +42,11 @@ class Snapshot:
 
     def replaced(self) -> str | None:
         """The first function that has been replaced, in one line, or None."""
-        found = self._changed()
-        if not found:
+        changed = self._changed()
+        if not changed:
             return None
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        return f"{'.'.join(found[0])} has been replaced{more}"
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        return f"{'.'.join(changed[0])} has been replaced{more}"
 
     def restore(self) -> None:
         """Restore the functions that have been replaced."""

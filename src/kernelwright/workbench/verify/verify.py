@@ -263,14 +263,14 @@ def verify_case(
                 return Outcome("error", case, why=why)
         if rung.syncs_host:
             checks = tuple(c for c in checks if c.run is not graph_replay)
-        found = rejection(
+        rejected = rejection(
             trial, thorough=thorough(ladder, rung, config, case, device), checks=checks
         )
     except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
         return Outcome("error", case, why=in_folder(ladder, e))
     worst = max(trial.verdicts, key=usage, default=None)
-    if found:
-        return Outcome("wrong", case, *found, worst)
+    if rejected:
+        return Outcome("wrong", case, *rejected, worst)
     return Outcome("pass", case, verdict=worst)
 
 
@@ -312,8 +312,8 @@ def _difference(
     exact = op.large(**args) if op.large else {}
     for i, (name, mine, theirs) in enumerate(zip(result_names(op, args), got, want, strict=True)):
         if name in exact:
-            found = compare(mine, theirs, exact[name][0], noise=exact[name][1])
-            why = None if found.ok else found.why
+            compared = compare(mine, theirs, exact[name][0], noise=exact[name][1])
+            why = None if compared.ok else compared.why
         else:
             why = differs(mine, theirs, partial(noise_of_rows, op, args, theirs, i))
         if why:

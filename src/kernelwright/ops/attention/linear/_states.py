@@ -88,8 +88,8 @@ def sums_of(c: Call) -> tuple[Launch, ...]:
     if not c.decays:
         return ()
     args = ("g", "high", "low", *c.strides("g"), i32(c.args["q"].shape[1]), i32(c.length))
-    made = TritonKernel(decay_sums, {"LEAST": LEAST, "CHUNK": c.chunk}, 1, 1)
-    return (Launch(made, (c.chunks * c.heads, 1, 1), args),)
+    summing = TritonKernel(decay_sums, {"LEAST": LEAST, "CHUNK": c.chunk}, 1, 1)
+    return (Launch(summing, (c.chunks * c.heads, 1, 1), args),)
 
 
 def states_of(c: Call, a, b, first, states, end_name, *, end, backwards=False) -> Launch:

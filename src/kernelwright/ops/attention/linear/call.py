@@ -47,8 +47,8 @@ class Call:
         )
         self.carried = tuple(min(sizes["state"], n) for n in (self.wide, self.wide_v))
         names = ("gq", "gk", "gv", "gg", "gstate") if "gy" in args else ("y", "final")
-        made = backward_outputs(**args) if "gy" in args else outputs(**args)
-        self.specs = {**args, **dict(zip(names, made, strict=True))}
+        results = backward_outputs(**args) if "gy" in args else outputs(**args)
+        self.specs = {**args, **dict(zip(names, results, strict=True))}
 
     def strides(self, *names: str) -> tuple[Scalar, ...]:
         """Elements between batches, heads and tokens; 0 for an absent argument."""
@@ -92,12 +92,12 @@ class Call:
         """Sums of log decay as two floats, and the states before each chunk in the dtype of
         operands."""
         shape = (self.heads, self.chunks, self.d, self.dv)
-        found = {name: Scratch(TensorSpec.contiguous(shape, self.operand)) for name in states}
+        scratch = {name: Scratch(TensorSpec.contiguous(shape, self.operand)) for name in states}
         if self.decays:
             rows = (self.heads, self.chunks * self.chunk)
             spec = TensorSpec.contiguous(rows, torch.float32)
-            found |= {name: Scratch(spec) for name in ("high", "low")}
-        return found
+            scratch |= {name: Scratch(spec) for name in ("high", "low")}
+        return scratch
 
 
 def _fitting(gpu, config, dtype, operand) -> dict[str, int]:

@@ -126,11 +126,11 @@ def carried(last, added, first):
 
 def steps(last, added, h):
     """As `carried`, one chunk after another: last (..., n), added (..., n, K, V), h (..., K, V)."""
-    decay, found = last.to(added.dtype).exp()[..., None, None], []
+    decay, states = last.to(added.dtype).exp()[..., None, None], []
     for i in range(added.shape[-3]):
-        found.append(h)
+        states.append(h)
         h = h * decay[..., i, :, :] + added[..., i, :, :]
-    return torch.stack(found, -3) if found else added, h
+    return torch.stack(states, -3) if states else added, h
 
 
 def down(m, x):

@@ -58,10 +58,10 @@ def _decay_squares(gy, gfinal, q, k, v, g, state, power):
     inside = chunks.within(power * sums, _both(q, k) * _both(gy, v)).tril(-1)
     past_q = (q.square() * _decay(power * sums) * (gy.square() @ before.mT)).sum(-1)
     past_k = (k.square() * _decay(power * rest) * (v.square() @ after.mT)).sum(-1)
-    found = chunks.crossed(inside) + chunks.before_each(past_k)
-    found = found + past_q.flip(-1).cumsum(-1).flip(-1)
+    through_keys = chunks.crossed(inside) + chunks.before_each(past_k)
+    through_keys = through_keys + past_q.flip(-1).cumsum(-1).flip(-1)
     through = (power * last).exp() * (before * after).sum((-2, -1))
-    return (found + through.unsqueeze(-1)).flatten(2)[..., :length].nan_to_num(0, 0, 0)
+    return (through_keys + through.unsqueeze(-1)).flatten(2)[..., :length].nan_to_num(0, 0, 0)
 
 
 def _states(last, logs, a, b, first, power):

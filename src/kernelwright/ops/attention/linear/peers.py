@@ -30,13 +30,13 @@ def _gradients(size: int):
         y, final = torch.compile(partial(_chunked, size=size), dynamic=False)(
             *leaves, want_final, scale
         )
-        made = (y,) if gfinal is None else (y, final)
+        results = (y,) if gfinal is None else (y, final)
         given = (gy,) if gfinal is None else (gy, gfinal)
         wanted = [t for t in leaves if t is not None]
 
         def call():
-            found = iter(torch.autograd.grad(made, wanted, given, retain_graph=True))
-            return tuple(q.new_empty(0) if t is None else next(found) for t in leaves)
+            gradients = iter(torch.autograd.grad(results, wanted, given, retain_graph=True))
+            return tuple(q.new_empty(0) if t is None else next(gradients) for t in leaves)
 
         return call
 

@@ -85,9 +85,11 @@ def reference(q, k, v, g, state, want_final, scale):
 
 
 def backward_reference(gy, gfinal, q, k, v, g, state, want_final, scale):
-    found = chunks.backward(gy, gfinal, q, k, v, g, state, scale)
+    gradients = chunks.backward(gy, gfinal, q, k, v, g, state, scale)
     given = (q, k, v, g, state)
-    return tuple(t if x is not None else t.new_empty(0) for t, x in zip(found, given, strict=True))
+    return tuple(
+        t if x is not None else t.new_empty(0) for t, x in zip(gradients, given, strict=True)
+    )
 
 
 def inputs(c: Case, device: str):
@@ -167,17 +169,17 @@ def backward_outputs(gy, gfinal, q, k, v, g, state, want_final, scale):
 def cost(q, k, v, g, state, want_final, scale):
     products = _flops(q, v, squares=2, states=2)
     given = tuple(t.nbytes for t in (q, k, v, g, state) if t is not None)
-    made = tuple(s.nbytes for s in outputs(q, k, v, g, state, want_final, scale))
-    return Cost(given, made, products, {SHORT[q.dtype]: products})
+    written = tuple(s.nbytes for s in outputs(q, k, v, g, state, want_final, scale))
+    return Cost(given, written, products, {SHORT[q.dtype]: products})
 
 
 def backward_cost(gy, gfinal, q, k, v, g, state, want_final, scale):
     products = _flops(q, v, squares=5, states=5)
     given = tuple(t.nbytes for t in (gy, gfinal, q, k, v, g, state) if t is not None)
-    made = tuple(
+    written = tuple(
         s.nbytes for s in backward_outputs(gy, gfinal, q, k, v, g, state, want_final, scale)
     )
-    return Cost(given, made, products, {SHORT[q.dtype]: products})
+    return Cost(given, written, products, {SHORT[q.dtype]: products})
 
 
 def _flops(q, v, squares: int, states: int) -> int:

@@ -22,16 +22,16 @@ def manual_backward(gy, gfinal, q, k, v, g, state, want_final, scale):
     states, decay, (q, k, v), _ = _recurrence(q, k, v, g, state)
     gy = gy.to(q.dtype) * scale
     gs = chunks.initial(gfinal, k, v)
-    made = []
+    steps = []
     for t in reversed(range(q.shape[2])):
         gs = gs + q[:, :, t, :, None] * gy[:, :, t, None]
         gq = states[t + 1] @ gy[:, :, t, :, None]
         gk, gv = gs @ v[:, :, t, :, None], k[:, :, t, None] @ gs
         gs = gs * decay[:, :, t]
         gg = (gs * states[t]).sum((-2, -1))
-        made.append((gq[..., 0], gk[..., 0], gv[:, :, 0], gg))
-    if made:
-        gq, gk, gv, gg = (torch.stack(x[::-1], 2) for x in zip(*made, strict=True))
+        steps.append((gq[..., 0], gk[..., 0], gv[:, :, 0], gg))
+    if steps:
+        gq, gk, gv, gg = (torch.stack(x[::-1], 2) for x in zip(*steps, strict=True))
     else:
         gq, gk, gv, gg = q, k, v, q[..., 0]
     return _typed((gq, gk, gv, gg, gs), types)
@@ -62,15 +62,15 @@ def _forward(q, k, v, g, state, want_final, scale, size):
 
 def _backward(gy, gfinal, q, k, v, g, state, scale, size):
     wide = accumulated(q.dtype)
-    found = chunks.backward(
+    gradients = chunks.backward(
         gy.to(wide), gfinal, *(t.to(wide) for t in (q, k, v)), g, state, scale, size
     )
-    return _typed(found, [t if t is None else t.dtype for t in (q, k, v, g, state)])
+    return _typed(gradients, [t if t is None else t.dtype for t in (q, k, v, g, state)])
 
 
-def _typed(found, types):
+def _typed(gradients, types):
     """Gradients in the dtypes of their arguments; empty tensors for absent arguments."""
-    pairs = zip(found, types, strict=True)
+    pairs = zip(gradients, types, strict=True)
     return tuple(t.new_empty(0, dtype=types[0]) if d is None else t.to(d) for t, d in pairs)
 
 

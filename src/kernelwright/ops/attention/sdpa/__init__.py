@@ -229,8 +229,10 @@ def _repeated(query, key, value, is_causal, scale, grouped) -> torch.Tensor | No
         scale = 1.0 / math.sqrt(width)
     elif not isinstance(scale, (int, float)) or scale < 0:
         return None
-    found = _attention.repeated(query, key, value, None, None, is_causal, False, float(scale), 0.0)
-    return found and found[0]
+    results = _attention.repeated(
+        query, key, value, None, None, is_causal, False, float(scale), 0.0
+    )
+    return results and results[0]
 
 
 def _with_four_dimensions(query, key, value, grouped: bool):

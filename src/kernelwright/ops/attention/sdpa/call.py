@@ -27,10 +27,10 @@ class Call:
         self.causal, self.mask_grad = args["causal"], args["mask_grad"]
         if "gy" in args:
             names = ("gq", "gk", "gv", "gmask")
-            made = dict(zip(names, backward_outputs(**args), strict=True))
+            results = dict(zip(names, backward_outputs(**args), strict=True))
         else:
-            made = dict(zip(("y", "lse"), outputs(**args), strict=True))
-        self.specs = {**args, **made}
+            results = dict(zip(("y", "lse"), outputs(**args), strict=True))
+        self.specs = {**args, **results}
 
     def strides(self, *names: str) -> tuple[Scalar, ...]:
         """Elements between batches, heads and rows, as Triton kernels take them. The stride of rows

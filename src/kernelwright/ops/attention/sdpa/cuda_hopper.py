@@ -85,9 +85,9 @@ def _keys(c, config, kind, d, padded) -> Launch:
     kernel = _kernel("keys", f"attention_bwd_keys<{template}>")
     kept = (rows_map(n, c.specs[n], ROWS) for n in ("k", "v"))
     passing = [rows_map(n, c.specs[n], GROUP_ROWS) for n in ("q", "gy")]
-    made = (rows_map(n, c.specs[n], GROUP_ROWS) for n in ("gk", "gv"))
+    maps = (rows_map(n, c.specs[n], GROUP_ROWS) for n in ("gk", "gv"))
     numbers = map(i32, (c.h, c.group, c.s, padded))
-    given = (passing[0], *kept, passing[1], *made, "lse2", "dot", *numbers, f32("scale"))
+    given = (passing[0], *kept, passing[1], *maps, "lse2", "dot", *numbers, f32("scale"))
     grid = (cdiv(c.s, ROWS) * c.b * c.hk, 1, 1)
     return Launch(kernel, grid, given, (THREADS, 1, 1), 2 * d * (2 * ROWS + 2 * stages * 64) + 1024)
 

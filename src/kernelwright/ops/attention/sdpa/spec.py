@@ -339,8 +339,8 @@ def of_scores(q, k, mask, scale, s):
     absorbs a score even in float64 leaves neither."""
     u = U * root_levels(q.shape[3])
     squares = per_group(q.double().square(), k.double().square().mT)
-    found = u * scale * squares.sqrt() + 2 * U * s.nan_to_num(0, 0, 0).abs()
-    return found.masked_fill(s == mask, 0.0) if added(mask) else found
+    error = u * scale * squares.sqrt() + 2 * U * s.nan_to_num(0, 0, 0).abs()
+    return error.masked_fill(s == mask, 0.0) if added(mask) else error
 
 
 def noise(q, k, v, mask, seed, causal, mask_grad, scale, p):

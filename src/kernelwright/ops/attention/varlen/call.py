@@ -28,10 +28,10 @@ class Call:
         self.sequences = args["cu_q"].shape[0] - 1
         self.max_q, self.max_k = args["max_q"], args["max_k"]
         if "gy" in args:
-            made = zip(("gq", "gk", "gv", "gsinks"), backward_outputs(**args), strict=True)
+            results = zip(("gq", "gk", "gv", "gsinks"), backward_outputs(**args), strict=True)
         else:
-            made = zip(("y", "lse"), outputs(**args), strict=True)
-        self.specs = {**args, **dict(made)}
+            results = zip(("y", "lse"), outputs(**args), strict=True)
+        self.specs = {**args, **dict(results)}
 
     def has(self, name: str) -> bool:
         return self.args[name] is not None
@@ -43,11 +43,11 @@ class Call:
     def strides(self, *names: str) -> tuple[Scalar, ...]:
         """Elements between rows and heads. The stride of rows is an int32 if offsets within a tile
         of rows fit in one."""
-        found = []
+        scalars = []
         for name in names:
             row, h, _ = self.specs[name].stride()
-            found += [i32(row) if abs(row) < 2**22 else i64(row), i64(h)]
-        return tuple(found)
+            scalars += [i32(row) if abs(row) < 2**22 else i64(row), i64(h)]
+        return tuple(scalars)
 
     def columns(self, *names: str) -> dict[str, int]:
         """Elements between columns, on which kernels are specialized."""

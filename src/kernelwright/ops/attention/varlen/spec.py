@@ -118,16 +118,16 @@ def backward_reference(
 ):  # fmt: skip
     of, h = Sequences(cu_q, cu_k), q.shape[1]
     dot = (gy * y).sum(-1)
-    made = [[], [], []]
+    parts = [[], [], []]
     rows = (of.queries(t) for t in (q, gy, lse.t(), dot))
     for a, g, least, d, b, c in zip(*rows, of.keys(k, h), of.keys(v, h), strict=True):
         s, slope = scores(a, b, slopes, left, right, capped, scale, softcap)
         weights = torch.exp(s - least.masked_fill(least == -torch.inf, 0.0).unsqueeze(-1))
         dz = weights * (g @ c.mT - d.unsqueeze(-1)) * slope * scale
-        made[0].append(dz @ b)
-        made[1].append(_over_group(dz.mT @ a, k.shape[1]))
-        made[2].append(_over_group(weights.mT @ g, k.shape[1]))
-    gq, gk, gv = (of.joined(x, t) for x, t in zip(made, (q, k, v), strict=True))
+        parts[0].append(dz @ b)
+        parts[1].append(_over_group(dz.mT @ a, k.shape[1]))
+        parts[2].append(_over_group(weights.mT @ g, k.shape[1]))
+    gq, gk, gv = (of.joined(x, t) for x, t in zip(parts, (q, k, v), strict=True))
     if sinks is None:
         return gq, gk, gv, q.new_empty(0)
     least = lse.masked_fill(lse == -torch.inf, torch.inf)
@@ -281,7 +281,7 @@ def backward_noise(
     gy, q, k, v, y, lse, cu_q, cu_k, sinks, slopes, max_q, max_k, left, right, capped, scale,
     softcap,
 ):  # fmt: skip
-    of, h, made = Sequences(cu_q, cu_k), q.shape[1], [[], [], []]
+    of, h, parts = Sequences(cu_q, cu_k), q.shape[1], [[], [], []]
     g, d = gy.double(), (gy.double() * y.double()).sum(-1)
     own = (gy.double() * y.double()).square().sum(-1).sqrt()
     rows = (of.queries(t) for t in (q.double(), g, lse.double().t(), d, own))
@@ -296,17 +296,17 @@ def backward_noise(
         lost = quantum(q.dtype) * (weights > 0)
         of_ds = (weights * (of_rest + rest.abs() * (each + 4 * U)) * slope + lost) * scale
         of_p = weights * each + lost
-        made[0].append((of_ds.square() @ b.square()).sqrt())
-        made[1].append(_over_group(of_ds.square().mT @ a.square(), k.shape[1]).sqrt())
-        made[2].append(_over_group(of_p.square().mT @ x.square(), k.shape[1]).sqrt())
+        parts[0].append((of_ds.square() @ b.square()).sqrt())
+        parts[1].append(_over_group(of_ds.square().mT @ a.square(), k.shape[1]).sqrt())
+        parts[2].append(_over_group(of_p.square().mT @ x.square(), k.shape[1]).sqrt())
     like = (t.double() for t in (q, k, v))
-    found = [of.joined(p, t) for p, t in zip(made, like, strict=True)]
+    noises = [of.joined(p, t) for p, t in zip(parts, like, strict=True)]
     of_sinks = q.new_zeros(0).double()
     if sinks is not None:
         shares = torch.exp(sinks.double().unsqueeze(1) - lse.double())
         each = U * (4 + 2 * lse.double().abs()) * (shares * d.t()).abs() + U * shares * own.t()
         of_sinks = each.square().sum(1).sqrt() + U * (shares * d.t()).square().sum(1).sqrt()
-    return tuple(t.nan_to_num(0, 0, 0) for t in (*found, of_sinks))
+    return tuple(t.nan_to_num(0, 0, 0) for t in (*noises, of_sinks))
 
 
 _OTHERS = (

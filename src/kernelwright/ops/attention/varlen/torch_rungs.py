@@ -17,5 +17,5 @@ def native_backward(gy, q, k, v, y, lse, *rest):
         *(t.to(wide) for t in (gy, q, k, v, y)), lse, *rest
     )
     of_sinks = q.dtype if sinks is None else sinks.dtype
-    made = zip((gq, gk, gv, gsinks), (q.dtype, k.dtype, v.dtype, of_sinks), strict=True)
-    return tuple(t.to(dtype).contiguous() for t, dtype in made)
+    gradients = zip((gq, gk, gv, gsinks), (q.dtype, k.dtype, v.dtype, of_sinks), strict=True)
+    return tuple(t.to(dtype).contiguous() for t, dtype in gradients)

@@ -9,6 +9,6 @@ WARP = 32
 
 def rows_of(t: TensorSpec) -> tuple[int, int, int]:
     """(rows, columns, row stride)."""
-    found = rows_view(t.shape, t.strides)
-    assert found is not None, "the layout is rows"
-    return found
+    rows = rows_view(t.shape, t.strides)
+    assert rows is not None, "the layout is rows"
+    return rows

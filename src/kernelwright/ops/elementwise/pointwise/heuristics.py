@@ -54,10 +54,10 @@ def fits_grid2d(gpu, **tensors):
 
 
 def fits_broadcast(gpu, x, other):
-    found = broadcast(x, other)
-    if isinstance(found, str):
-        return found
-    for name, t, along in zip(("x", "other"), (x, other), found.operands, strict=True):
+    shared = broadcast(x, other)
+    if isinstance(shared, str):
+        return shared
+    for name, t, along in zip(("x", "other"), (x, other), shared.operands, strict=True):
         if along.kind == "kFlat" and t.align < 16:
             return f"{name}: its memory is not aligned to 16 bytes"
     return fits_dtype(gpu, x=x, other=other)

@@ -106,12 +106,12 @@ def cases(f: Formula) -> tuple:
 
 def _short(params, sweep) -> tuple:
     layouts = ("sliced", "permuted", "offset")
-    found = [case((3, 4, 37), torch.bfloat16, layout=x, **params) for x in layouts]
+    short = [case((3, 4, 37), torch.bfloat16, layout=x, **params) for x in layouts]
     for d in FLOATS:
-        found += [case(shape, d, **params) for shape in ((0,), (5, 33))]
-        found += [case((4, 66), d, values=v, **params) for v in ("large", "nan", "inf")]
-        found += [case((5, 33), d, **more) for more in sweep]
-    return tuple(found)
+        short += [case(shape, d, **params) for shape in ((0,), (5, 33))]
+        short += [case((4, 66), d, values=v, **params) for v in ("large", "nan", "inf")]
+        short += [case((5, 33), d, **more) for more in sweep]
+    return tuple(short)
 
 
 def inputs(f: Formula, c, device) -> dict:
@@ -133,14 +133,14 @@ def _other(c, device) -> torch.Tensor:
 
 
 def backward_inputs(f: Formula, c, device) -> dict:
-    made = inputs(f, c, device)
+    args = inputs(f, c, device)
     if "y" in f.saved:  # the result instead of the argument, in its layout
-        x = made["x"]
+        x = args["x"]
         once = x[:1] if x.ndim and x.stride(0) == 0 else x
         once.copy_(f.value(once))
-        made = {"y": x}
-    wide = torch.promote_types(c.dtype, made["other"].dtype) if f.binary else c.dtype
-    return {"gy": tensor(c, "gy", device, dtype=wide), **made}
+        args = {"y": x}
+    wide = torch.promote_types(c.dtype, args["other"].dtype) if f.binary else c.dtype
+    return {"gy": tensor(c, "gy", device, dtype=wide), **args}
 
 
 def outputs(f: Formula, x, other=None) -> tuple[TensorSpec, ...]:

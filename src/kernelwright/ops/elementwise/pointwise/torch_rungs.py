@@ -60,7 +60,7 @@ def __getattr__(entry: str):
     rung, _, rest = entry.partition("_")
     name = rest.removesuffix("_backward")
     tables = {"manual": (MANUAL, MANUAL_BACKWARD), "native": (NATIVE, NATIVE_BACKWARD)}
-    found = tables.get(rung, ({}, {}))[rest != name]
-    if name not in found:
+    functions = tables.get(rung, ({}, {}))[rest != name]
+    if name not in functions:
         raise AttributeError(f"module {__name__!r} has no attribute {entry!r}")
-    return found[name]
+    return functions[name]

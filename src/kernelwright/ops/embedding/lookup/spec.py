@@ -89,14 +89,14 @@ def indices_of(c, device):
     draw = torch.rand(
         n, generator=generator(c.seed + 7, device), device=device, dtype=torch.float64
     )
-    made = {
+    indices = {
         "random": lambda: draw * v,
         "sorted": lambda: draw.sort().values * v,
         "equal": lambda: torch.full_like(draw, min(3, v - 1)),
         "zipf": lambda: v**draw - 1,
         "once": lambda: draw.argsort() % v,
     }[said["indices"]]()
-    return made.long().clamp(0, v - 1).to(said["index"]).reshape(said["n"])
+    return indices.long().clamp(0, v - 1).to(said["index"]).reshape(said["n"])
 
 
 def _common(c, device):
@@ -112,9 +112,9 @@ def inputs(c, device):
 
 
 def backward_inputs(c, device):
-    made = _common(c, device)
-    shape = (*made["indices"].shape, c.shape[1])
-    return {"gy": tensor(replace(c, shape=shape), "gy", device), **made}
+    args = _common(c, device)
+    shape = (*args["indices"].shape, c.shape[1])
+    return {"gy": tensor(replace(c, shape=shape), "gy", device), **args}
 
 
 def outputs(weight, indices, num_weights, padding_idx):

@@ -182,8 +182,8 @@ def _heads(c, device, heads: int, heads_k: int, memory: str):
 
 
 def backward_inputs(c, device):
-    made = inputs(c, device)
-    return {"gyq": made.pop("q"), "gyk": made.pop("k"), **made}
+    args = inputs(c, device)
+    return {"gyq": args.pop("q"), "gyk": args.pop("k"), **args}
 
 
 def same_order(t) -> TensorSpec:

@@ -65,12 +65,12 @@ def index_of(c, device):
     *lead, n, columns = c.shape
     shape = (*lead, said["m"], columns)
     draw = torch.rand(shape, generator=generator(c.seed + 7, device), device=device)
-    made = {
+    indices = {
         "random": lambda: draw * n,
         "equal": lambda: torch.full_like(draw, min(2, n - 1)),
         "zipf": lambda: float(n) ** draw - 1,
     }[said["numbers"]]()
-    return made.long().clamp(0, max(n - 1, 0)).to(said["index"])
+    return indices.long().clamp(0, max(n - 1, 0)).to(said["index"])
 
 
 def _of_numbers(c, name, device):

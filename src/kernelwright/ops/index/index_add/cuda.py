@@ -73,7 +73,7 @@ def ordered(gpu, config, x, index, source, alpha=1.0):
     n, vectors, rows = index.numel(), x.shape[1] // width, x.shape[0]
     step = cdiv(vectors, config["each"])
     pieces, listed = runs._pieces(index, piece, piece), runs._listed(index)
-    made, scratch = _runs_of(index, rows, piece)
+    launches, scratch = _runs_of(index, rows, piece)
     order = Launch(
         CudaKernel(_source("find_runs"), f"embedding_order<{runs.ORDER}>"),
         (min(listed, 6 * gpu.sms), 1, 1),
@@ -97,12 +97,12 @@ def ordered(gpu, config, x, index, source, alpha=1.0):
     long = (*([order] if listed else []), *([in_pieces] if pieces else []))
     partials = TensorSpec.contiguous((pieces, x.shape[1]), torch.float32)
     scratch |= {"ordered": runs._ints(n), "partials": Scratch(partials)}
-    return Plan(lookup.in_turn(*made, *long, by_row), scratch)
+    return Plan(lookup.in_turn(*launches, *long, by_row), scratch)
 
 
 def _runs_of(index, rows, piece):
     """The launches that find runs of the argument `index`, which embedding calls `indices`."""
-    made, scratch = runs._runs(index, rows, -1, piece, piece)
+    launches, scratch = runs._runs(index, rows, -1, piece, piece)
     renamed = (
         Launch(
             CudaKernel(_source("find_runs"), step.kernel.name),
@@ -110,7 +110,7 @@ def _runs_of(index, rows, piece):
             tuple("index" if a == "indices" else a for a in step.args),
             step.block,
         )
-        for step in made
+        for step in launches
     )
     return tuple(renamed), scratch
 

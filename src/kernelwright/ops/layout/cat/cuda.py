@@ -25,13 +25,13 @@ def vec16(gpu, config, **xs):
 
 def _plan(trick, template, block, each, xs):
     """One thread per `each` elements of the result."""
-    found = given(xs)
-    at = begins(found)
+    tensors = given(xs)
+    at = begins(tensors)
     count = at[-1]
-    for n in found[0].shape[:-1]:
+    for n in tensors[0].shape[:-1]:
         count *= n
     at += [at[-1]] * (MOST + 1 - len(at))
-    strides = [*map(stride_of, found), *[0] * (MOST - len(found))]
+    strides = [*map(stride_of, tensors), *[0] * (MOST - len(tensors))]
     pointers = (name if xs.get(name) is not None else NULL for name in NAMES)
     kernel = CudaKernel(
         Path(__file__).with_name(f"cuda_{trick}.cu"), f"cat_{trick}<{template}>"

@@ -31,12 +31,12 @@ def stride_of(x) -> int:
 def width(xs) -> int:
     """Elements per load: at most 16 bytes, aligned in every tensor, and never of two tensors in the
     result."""
-    found = 16 // xs[0].itemsize
+    vector = 16 // xs[0].itemsize
     for x, begin in zip(xs, begins(xs), strict=False):
-        found = math.gcd(found, x.align // x.itemsize, x.shape[-1], begin)
+        vector = math.gcd(vector, x.align // x.itemsize, x.shape[-1], begin)
         if math.prod(x.shape[:-1]) > 1:
-            found = math.gcd(found, stride_of(x))
-    return found
+            vector = math.gcd(vector, stride_of(x))
+    return vector
 
 
 def order(gpu, **xs):
@@ -46,6 +46,6 @@ def order(gpu, **xs):
 
 def bucket(**xs):
     """Key of a call in the tuned table: dtype, elements per load, size."""
-    found = given(xs)
-    rows = math.prod(found[0].shape[:-1])
-    return f"{kind(found[0].dtype)}/{width(found)}/{log2(rows * begins(found)[-1])}"
+    tensors = given(xs)
+    rows = math.prod(tensors[0].shape[:-1])
+    return f"{kind(tensors[0].dtype)}/{width(tensors)}/{log2(rows * begins(tensors)[-1])}"

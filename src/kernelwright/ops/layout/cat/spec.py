@@ -68,26 +68,26 @@ def reference(**xs):
 
 
 def inputs(c, device):
-    made = {}
+    tensors = {}
     for name, columns in zip(NAMES, (c.shape[-1], *c.param("more")), strict=False):
         like = replace(c, shape=(*c.shape[:-1], columns))
         if c.dtype.is_floating_point:
-            made[name] = tensor(like, name, device)
+            tensors[name] = tensor(like, name, device)
         else:
-            made[name] = tensor(like, name, device, dtype=torch.float32).mul(100).to(c.dtype)
-    return made
+            tensors[name] = tensor(like, name, device, dtype=torch.float32).mul(100).to(c.dtype)
+    return tensors
 
 
 def outputs(**xs):
-    x, *_ = found = given(xs)
-    return (TensorSpec.contiguous((*x.shape[:-1], begins(found)[-1]), x.dtype),)
+    x, *_ = tensors = given(xs)
+    return (TensorSpec.contiguous((*x.shape[:-1], begins(tensors)[-1]), x.dtype),)
 
 
 def gradient(specs, gy):
     """Columns of gy: views, no kernel."""
-    found = given(specs)
-    at = begins(found)
-    parts = (gy.narrow(-1, b, x.shape[-1]) for b, x in zip(at, found, strict=False))
+    tensors = given(specs)
+    at = begins(tensors)
+    parts = (gy.narrow(-1, b, x.shape[-1]) for b, x in zip(at, tensors, strict=False))
     return dict(zip(NAMES, parts, strict=False))
 
 

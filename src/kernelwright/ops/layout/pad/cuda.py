@@ -26,9 +26,9 @@ def vec16(gpu, config, x, pad, value=0.0):
 
 def _plan(trick, template, block, each, x, pad):
     """One thread per `each` elements of the result."""
-    found = walk(x, tuple(pad))
-    count = math.prod(d.size for d in found)
-    dims = [Dim(1, 1, 0, 0)] * (MOST - len(found)) + list(found)
+    walked = walk(x, tuple(pad))
+    count = math.prod(d.size for d in walked)
+    dims = [Dim(1, 1, 0, 0)] * (MOST - len(walked)) + list(walked)
     box = struct_of(f"<{4 * MOST}q", *(n for of in zip(*dims, strict=True) for n in of))
     kernel = CudaKernel(Path(__file__).with_name(f"cuda_{trick}.cu"), f"pad_{trick}<{template}>")
     args = ("x", "y", i64(count), box, f32("value"))

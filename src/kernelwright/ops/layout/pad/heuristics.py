@@ -23,8 +23,8 @@ def width(x, pad) -> int:
     *outer, row = walk(x, tuple(pad))
     if row.stride != 1 and row.inside > 1:
         return 1
-    found = gcd(16 // x.itemsize, x.align // x.itemsize, *row[:3])
-    return gcd(found, *(d.stride for d in outer if d.inside > 1))
+    vector = gcd(16 // x.itemsize, x.align // x.itemsize, *row[:3])
+    return gcd(vector, *(d.stride for d in outer if d.inside > 1))
 
 
 def order(gpu, x, pad, value=0.0):

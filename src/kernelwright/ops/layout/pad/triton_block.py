@@ -45,9 +45,9 @@ def pad_block(
 
 
 def plan(gpu, config, x, pad, value=0.0):
-    found = walk(x, tuple(pad))
-    count = math.prod(d.size for d in found)
-    dims = [Dim(1, 1, 0, 0)] * (MOST - len(found)) + list(found)
+    walked = walk(x, tuple(pad))
+    count = math.prod(d.size for d in walked)
+    dims = [Dim(1, 1, 0, 0)] * (MOST - len(walked)) + list(walked)
     launch = Launch(
         TritonKernel(pad_block, {"TILE": config["tile"]}, num_warps=config["num_warps"]),
         grid=(cdiv(count, config["tile"]), 1, 1),

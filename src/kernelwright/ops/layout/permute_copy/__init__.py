@@ -65,14 +65,14 @@ def permute_copy(
         ValueError: dims does not name each dimension once.
     """
     arguments.tensor("input", input)
-    ndim, found = input.ndim, []
+    ndim, order = input.ndim, []
     for d in dims:
         if not -ndim <= d < ndim:
             raise IndexError(f"dims: {d} is out of range for a tensor of {ndim} dimensions")
-        found.append(d - ndim if d >= 0 else d)
-    if sorted(found) != list(range(-ndim, 0)):
+        order.append(d - ndim if d >= 0 else d)
+    if sorted(order) != list(range(-ndim, 0)):
         raise ValueError(f"dims: {tuple(dims)} does not name each of {ndim} dimensions once")
-    y = _permute_copy(input, _moved(found))
+    y = _permute_copy(input, _moved(order))
     return y if out is None else written(out, y)
 
 

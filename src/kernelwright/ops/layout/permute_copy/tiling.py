@@ -31,11 +31,11 @@ def walk(x: TensorSpec, dims: tuple[int, ...]) -> tuple[Dim, ...]:
             merged[-1] = [merged[-1][0] * size, stride]
         else:
             merged.append([size, stride])
-    step, found = 1, []
+    step, walked = 1, []
     for size, stride in reversed(merged or [[1, 1]]):
-        found.append(Dim(size, stride, step))
+        walked.append(Dim(size, stride, step))
         step *= size
-    return tuple(reversed(found))
+    return tuple(reversed(walked))
 
 
 class Tiles(NamedTuple):

@@ -33,8 +33,8 @@ def fits_with_grad(gpu, x, **others):
 def team_of(x, config) -> Team | None:
     """One block per row, of at least one warp."""
     n = touched(x)
-    found = team(n, config["vectors"], WORDS)
-    return Team(cdiv(n, 32), 32, 32) if found and found.threads <= 32 else found
+    widest = team(n, config["vectors"], WORDS)
+    return Team(cdiv(n, 32), 32, 32) if widest and widest.threads <= 32 else widest
 
 
 def choose_with_grad(gpu, x, **others):

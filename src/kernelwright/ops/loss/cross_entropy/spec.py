@@ -115,20 +115,20 @@ IN_PLACE = (
 
 
 def reference(x, target, weight, reduction, to=None, **form):
-    form, found = Form(**form), []
+    form, parts = Form(**form), []
     for rows, hit in _terms.pieces(x, target):
         z = _terms.capped(rows, form)
         of = _terms.tokens(z, hit, weight, form)
         loss = _terms.losses(torch.log_softmax(z, -1), torch.logsumexp(z, -1), weight, of, form)
-        found.append((loss, _terms.max_sum(z)))
-    loss, max_sum = map(torch.cat, zip(*found, strict=True))
+        parts.append((loss, _terms.max_sum(z)))
+    loss, max_sum = map(torch.cat, zip(*parts, strict=True))
     totals = _terms.totals(x, weight, _terms.tokens(x, target, weight, form), reduction)
     loss = _terms.reduced(loss.view(target.shape), totals[0], reduction)
     return loss, max_sum.view(*target.shape, 2), totals
 
 
 def backward_reference(gloss, x, target, weight, max_sum, totals, **form):
-    form, found = Form(**form), []
+    form, parts = Form(**form), []
     scale = (gloss / totals[0]).expand(target.shape)
     for rows, hit, top, total, scale_of_rows in _terms.pieces(
         x, target, *max_sum.unbind(-1), scale
@@ -137,8 +137,8 @@ def backward_reference(gloss, x, target, weight, max_sum, totals, **form):
         of = _terms.tokens(z, hit, weight, form)
         lse = top + total.log()
         p = torch.exp(z - lse.unsqueeze(-1))
-        found.append(_terms.gradient(p, z, lse, weight, of, totals[1], scale_of_rows, form))
-    return torch.cat(found).view(x.shape)
+        parts.append(_terms.gradient(p, z, lse, weight, of, totals[1], scale_of_rows, form))
+    return torch.cat(parts).view(x.shape)
 
 
 def with_grad_reference(x, target, weight, reduction, to=None, **form):
@@ -167,9 +167,9 @@ def inputs(c, device):
 
 def backward_inputs(c, device):
     args = inputs(c, device)
-    made, reduction, to = dict(args), args.pop("reduction"), args.pop("to")
-    made["x"] = made["x"].float()
-    _, max_sum, totals = reference(**made)
+    in_float, reduction, to = dict(args), args.pop("reduction"), args.pop("to")
+    in_float["x"] = in_float["x"].float()
+    _, max_sum, totals = reference(**in_float)
     shape = args["target"].shape if reduction == "none" else ()
     gloss = tensor(c, "gloss", device, shape=shape, dtype=to)
     return {"gloss": gloss, **args, "max_sum": max_sum, "totals": totals}
@@ -256,10 +256,10 @@ def _noise_of_tokens(x, target, weight, form: Form):
     the sum one of u of both. A soft cap has an error of 2 u of m and of z_t. Label smoothing has
     the same, averaged over z; the z-loss has 2 q lse times the error of lse = m + log s.
     """
-    found = [
+    parts = [
         _noise_of_piece(rows.double(), hit, weight, form) for rows, hit in _terms.pieces(x, target)
     ]
-    of_loss, of_rows, losses = (torch.cat(t) for t in zip(*found, strict=True))
+    of_loss, of_rows, losses = (torch.cat(t) for t in zip(*parts, strict=True))
     shape = target.shape
     return of_loss.view(shape), of_rows.view(*shape, 2), losses.view(shape)
 
@@ -305,11 +305,11 @@ def backward_noise(gloss, x, target, weight, max_sum, totals, **form):
     the exponent of p_j. The factor 1 - tanh^2 of softcap has an error of 2 u."""
     form = Form(**form)
     scale = (gloss.double() / totals[0]).expand(target.shape)
-    found = [
+    parts = [
         _backward_noise_of_piece(rows.double(), *of_tokens, weight, totals, form)
         for rows, *of_tokens in _terms.pieces(x, target, *max_sum.double().unbind(-1), scale)
     ]
-    return (torch.cat(found).view(x.shape),)
+    return (torch.cat(parts).view(x.shape),)
 
 
 def _backward_noise_of_piece(x, target, top, total, scale, weight, totals, form: Form):

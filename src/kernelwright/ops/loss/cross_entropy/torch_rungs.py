@@ -28,8 +28,8 @@ def native(x, target, weight, reduction, *form_and_to):
     logp = torch.log_softmax(z, -1)
     of = _terms.tokens(z, target, weight, form)
     top, least = z.amax(-1), -logp.amax(-1)
-    found = torch.stack((top, least.exp()), -1)
-    max_sum = torch.where((least >= 0).unsqueeze(-1), found, torch.nan)
+    pair = torch.stack((top, least.exp()), -1)
+    max_sum = torch.where((least >= 0).unsqueeze(-1), pair, torch.nan)
     plain = F.nll_loss(
         logp.flatten(0, -2) if z.ndim > 1 else logp,
         target.flatten().long() if z.ndim > 1 else target.long(),

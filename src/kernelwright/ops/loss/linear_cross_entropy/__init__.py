@@ -235,8 +235,8 @@ def _backward(ctx, gloss, *_):
         ]
     else:
         *tensors, g = ctx.saved_tensors
-        found = _losses(*tensors, (g * gloss).to(g.dtype), *wanted, *ctx.form)
-        gradients = [t if want else None for t, want in zip(found[1:], wanted, strict=True)]
+        results = _losses(*tensors, (g * gloss).to(g.dtype), *wanted, *ctx.form)
+        gradients = [t if want else None for t, want in zip(results[1:], wanted, strict=True)]
     return *gradients, *rest
 
 

@@ -162,13 +162,13 @@ def noise(x, w, bias, target, weight, g, of_x, of_w, of_bias, **form):
         of_gx.append((of_gz @ squares).sqrt())
         of_gw, of_gbias = of_gw + of_gz.t() @ rows.square(), of_gbias + of_gz.sum(0)
     none = x.new_empty(0)
-    found = (
+    noises = (
         torch.cat(of_loss),
         torch.cat(of_gx) if of_x else none,
         of_gw.sqrt() if of_w else none,
         of_gbias.sqrt() if of_bias else none,
     )
-    return tuple(t.nan_to_num(0, 0, 0) for t in found)
+    return tuple(t.nan_to_num(0, 0, 0) for t in noises)
 
 
 OPERATOR = Operator(

@@ -201,25 +201,27 @@ def _double(p):
 
 def noise(x, weight, bias, eps, channels_last=False):
     c = max(channels_of(x, channels_last), 1)
-    found = group.noise(joined(x, channels_last), weight, bias, c, eps, channels_last)
+    noises = group.noise(joined(x, channels_last), weight, bias, c, eps, channels_last)
     var = batch_norm(x.double(), None, None, eps, channels_last)[3]
-    y, mean, rstd = found
+    y, mean, rstd = noises
     of_var = _variance_noise(x, var, channels_last)
     return parted(y, x, channels_last), mean.flatten(), rstd.flatten(), of_var
 
 
 def large(x, weight, bias, eps, channels_last=False):
     """Statistics of one channel after another."""
-    found = [_statistics(t.double().flatten(), eps) for t in x.unbind(2 if channels_last else 1)]
-    named = zip(("mean", "rstd", "var"), zip(*found, strict=True), strict=True)
+    by_channel = [
+        _statistics(t.double().flatten(), eps) for t in x.unbind(2 if channels_last else 1)
+    ]
+    named = zip(("mean", "rstd", "var"), zip(*by_channel, strict=True), strict=True)
     return {name: tuple(map(torch.stack, zip(*of, strict=True))) for name, of in named}
 
 
 def large_stats(x, channels_last=False):
     n = x.numel() // channels_of(x, channels_last)
-    found = large(x, None, None, 0.0, channels_last)
-    var = tuple(t * ((n - 1) / n) for t in found["var"])
-    return {"mean": found["mean"], "var": var}
+    values = large(x, None, None, 0.0, channels_last)
+    var = tuple(t * ((n - 1) / n) for t in values["var"])
+    return {"mean": values["mean"], "var": var}
 
 
 def _statistics(t, eps):
@@ -281,8 +283,8 @@ def reduce_noise(gy, x, mean, rstd, channels_last=False):
         (x.double() - across(mean.double(), channels_last)) * across(rstd.double(), channels_last),
     )
     terms = [joined(t, channels_last)[0] for t in (gy, gy * xhat)]
-    found = [mean_noise(t.T if channels_last else t)[:, 0] for t in terms]
-    return (U * torch.stack(found, -1),)
+    noises = [mean_noise(t.T if channels_last else t)[:, 0] for t in terms]
+    return (U * torch.stack(noises, -1),)
 
 
 def elemt_noise(gy, x, weight, mean, rstd, total, channels_last=False):
@@ -296,8 +298,8 @@ def elemt_noise(gy, x, weight, mean, rstd, total, channels_last=False):
 def statistics(x, mean, rstd, channels_last=False, **others):
     """mean and rstd as functions of x, for double backward."""
     c = channels_of(x, channels_last)
-    found = group.statistics(joined(x, channels_last), mean[None], rstd[None], c, channels_last)
-    return {k: v.flatten() for k, v in found.items()}
+    by_group = group.statistics(joined(x, channels_last), mean[None], rstd[None], c, channels_last)
+    return {k: v.flatten() for k, v in by_group.items()}
 
 
 def sharding(args, results):

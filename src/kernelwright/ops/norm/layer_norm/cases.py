@@ -129,17 +129,17 @@ def rms_inputs(c, device):
     }
 
 
-def with_residual(made):
+def with_residual(inputs):
     """The inputs that `made` makes, and a residual."""
-    return lambda c, device: {**made(c, device), "residual": tensor(c, "residual", device)}
+    return lambda c, device: {**inputs(c, device), "residual": tensor(c, "residual", device)}
 
 
-def backward(made, statistics):
+def backward(inputs_of, statistics):
     """Inputs of the backward of the operator whose inputs `made` makes: a gradient for each result,
     and the statistics of the rows, `statistics(x, eps)` in float32."""
 
     def inputs(c, device):
-        args = {**made(c, device), "gy": tensor(c, "gy", device)}
+        args = {**inputs_of(c, device), "gy": tensor(c, "gy", device)}
         x = args["x"]
         if "residual" in args:
             x = args["h"] = args.pop("x") + args.pop("residual")

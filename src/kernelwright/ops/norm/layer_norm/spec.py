@@ -153,15 +153,15 @@ def backward_noise(gy, x, weight, rstd, mean=None, gh=None, offset=0.0, **others
     if mean is not None:
         terms = terms + mean_noise(g)
     gx = U * rstd * terms
-    found = [gx if gh is None else gx + U * gh.double().abs()]
+    noises = [gx if gh is None else gx + U * gh.double().abs()]
     sums = {"weight": (weight, gy * xhat)}
     if "bias" in others:
         sums["bias"] = (others["bias"], gy)
     root = root_levels(x.numel() // max(x.shape[-1], 1))
     for parameter, summed in sums.values():
         squares = _over_rows(summed.square(), parameter)
-        found.append(U * root * squares.sqrt())
-    return tuple(found)
+        noises.append(U * root * squares.sqrt())
+    return tuple(noises)
 
 
 def unit_mean_square(args, results):

@@ -13,10 +13,10 @@ import torch
 def of_x(x, rstd, mean=None, **others):
     """The statistics of x, by name: rstd, and the mean if the norm subtracts it."""
     xw = x.to(torch.promote_types(x.dtype, torch.float32))
-    found = {} if mean is None else {"mean": xw.mean(-1, keepdim=True)}
-    variance = (xw - found.get("mean", 0.0)).square().mean(-1, keepdim=True)
+    means = {} if mean is None else {"mean": xw.mean(-1, keepdim=True)}
+    variance = (xw - means.get("mean", 0.0)).square().mean(-1, keepdim=True)
     eps = (rstd.detach().pow(-2) - variance.detach()).clamp_min(0.0)
-    return {**found, "rstd": torch.rsqrt(variance + eps)}
+    return {**means, "rstd": torch.rsqrt(variance + eps)}
 
 
 def of_h(h, rstd, mean=None, **others):

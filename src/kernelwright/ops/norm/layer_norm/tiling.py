@@ -80,8 +80,8 @@ class Call:
     @property
     def parameter_dtype(self):
         """Dtype of weight and bias; that of the rows if there are none."""
-        found = [p.dtype for p in (self.args["weight"], self.args.get("bias")) if p is not None]
-        return found[0] if found else self.dtype
+        dtypes = [p.dtype for p in (self.args["weight"], self.args.get("bias")) if p is not None]
+        return dtypes[0] if dtypes else self.dtype
 
     @cached_property
     def width(self) -> int:

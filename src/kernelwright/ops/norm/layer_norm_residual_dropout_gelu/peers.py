@@ -45,8 +45,8 @@ def _backward(compiled):
         nothing = x.new_empty(0)
 
         def call():
-            found = iter(torch.autograd.grad(y, leaves, gy, retain_graph=True))
-            return tuple(nothing if t is None else next(found) for t in given)
+            gradients = iter(torch.autograd.grad(y, leaves, gy, retain_graph=True))
+            return tuple(nothing if t is None else next(gradients) for t in given)
 
         return call
 

@@ -51,10 +51,10 @@ def _tensors(c, device):
 
 def result_dtype(tensors) -> torch.dtype:
     """The dtype of PyTorch's norm of tensors of several dtypes."""
-    found = tensors[0].dtype
+    dtype = tensors[0].dtype
     for t in tensors[1:]:
-        found = torch.promote_types(found, t.dtype)
-    return found
+        dtype = torch.promote_types(dtype, t.dtype)
+    return dtype
 
 
 def norm_reference(tensors, norm_type):

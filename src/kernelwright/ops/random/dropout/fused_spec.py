@@ -103,9 +103,9 @@ def inputs(c, device):
 
 
 def backward_inputs(c, device):
-    made = inputs(c, device)
+    args = inputs(c, device)
     mask = pack(kept(c.shape, spec.seed(c, device), c.param("p")))
-    return {**made, "gy": tensor(c, "gy", device), "mask": mask}
+    return {**args, "gy": tensor(c, "gy", device), "mask": mask}
 
 
 def _only(make, *names):

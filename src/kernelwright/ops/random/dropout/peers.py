@@ -47,8 +47,8 @@ def _chain_backward(compiled):
         nothing = gy.new_empty(0)
 
         def call():
-            found = torch.autograd.grad(y, leaves, gy, retain_graph=True)
-            return (*found, nothing)[:2]
+            gradients = torch.autograd.grad(y, leaves, gy, retain_graph=True)
+            return (*gradients, nothing)[:2]
 
         return call
 

@@ -98,8 +98,8 @@ def each(c, device):
     """For each row a different temperature and different filters, some of which keep all tokens."""
     rows = c.numel // max(c.shape[-1], 1)
     row = torch.arange(rows)
-    found = 0.5 * (row % 4), 3.0 * (row % 3), 0.4 + 0.2 * (row % 5), 0.1 * (row % 2)
-    return torch.stack(found, -1).float().to(device)
+    settings = 0.5 * (row % 4), 3.0 * (row % 3), 0.4 + 0.2 * (row % 5), 0.1 * (row % 2)
+    return torch.stack(settings, -1).float().to(device)
 
 
 def outputs(logits, **rest):

@@ -19,8 +19,10 @@ def _lesson(name: str, idea: str, configs, **more) -> Rung:
 
 def _pytorch(side: str, manual: str, compiled: bool = True) -> tuple[Rung, ...]:
     idea = "PyTorch's operator under torch.compile"
-    found = rungs.pytorch(side, manual=manual, compiled=None)
-    return (*found, Rung("compiled", "inductor", f"torch_rungs:native{side}", idea))[: 2 + compiled]
+    bottom = rungs.pytorch(side, manual=manual, compiled=None)
+    return (*bottom, Rung("compiled", "inductor", f"torch_rungs:native{side}", idea))[
+        : 2 + compiled
+    ]
 
 
 #: Teaching steps of a scan; in the backward they are the same in the opposite direction.
@@ -111,8 +113,8 @@ def _product_rungs(side: str) -> tuple[Rung, ...]:
     )
 
 
-def _ladder(operator, found, order=heuristics.order) -> Ladder:
-    return Ladder(operator, found, __name__, order, heuristics.bucket)
+def _ladder(operator, ladder_rungs, order=heuristics.order) -> Ladder:
+    return Ladder(operator, ladder_rungs, __name__, order, heuristics.bucket)
 
 
 LADDER = _ladder(spec.FORWARD, _rungs())

@@ -170,11 +170,11 @@ def product_backward_reference(gy, x, y, dim):
     before = shifted(y, dim, 1.0).movedim(dim, -1)
     g, x = gy.movedim(dim, -1), x.movedim(dim, -1)
     if n <= SEQUENTIAL:
-        r, found = torch.zeros_like(g[..., 0]) if n else None, []
+        r, products = torch.zeros_like(g[..., 0]) if n else None, []
         for i in range(n - 1, -1, -1):
             r = g[..., i] + (x[..., i + 1] * r if i + 1 < n else 0.0)
-            found.append(before[..., i] * r)
-        return torch.stack(found[::-1], -1).movedim(-1, dim) if n else gy + 0 * x
+            products.append(before[..., i] * r)
+        return torch.stack(products[::-1], -1).movedim(-1, dim) if n else gy + 0 * x
     return (before * recurrence(g, x.roll(-1, -1))).movedim(-1, dim)
 
 

@@ -88,22 +88,22 @@ def interpolate(
     if mode == "nearest":
         return upsample_nearest2d(input, size, scale_factor)
     x, back = as_images("input", autocast.float32_on_cuda(input), 4)
-    made, given = sizes(input, size, scale_factor)
+    out_size, given = sizes(input, size, scale_factor)
     inverse = [1 / f for f in given] if given else [0.0, 0.0]
-    return back(_resized(x, made, bool(align_corners), bool(given), inverse))
+    return back(_resized(x, out_size, bool(align_corners), bool(given), inverse))
 
 
-def _resized(x, made: list[int], corners: bool, given: bool, inverse: list[float]) -> torch.Tensor:
+def _resized(x, size: list[int], corners: bool, given: bool, inverse: list[float]) -> torch.Tensor:
     """Images (*, H, W, C) in another size. A dimension that keeps its size is not interpolated:
     pixels would count for others with a weight of 0, which is NaN times an infinity."""
     height, width = x.shape[-3:-1]
-    if [height, width] == made:
+    if [height, width] == size:
         return x.clone()
-    if height == made[0]:  # each row is an image
-        rows = _interpolate(x.unsqueeze(-3), [1, width], [1, made[1]], corners, given, *inverse)
+    if height == size[0]:  # each row is an image
+        rows = _interpolate(x.unsqueeze(-3), [1, width], [1, size[1]], corners, given, *inverse)
         return rows.squeeze(-3)
-    if width == made[1]:  # columns are channels
+    if width == size[1]:  # columns are channels
         columns = x.flatten(-2).unsqueeze(-2)
-        y = _interpolate(columns, [height, 1], [made[0], 1], corners, given, *inverse)
+        y = _interpolate(columns, [height, 1], [size[0], 1], corners, given, *inverse)
         return y.squeeze(-2).unflatten(-1, (width, x.shape[-1]))
-    return _interpolate(x, [height, width], made, corners, given, *inverse)
+    return _interpolate(x, [height, width], size, corners, given, *inverse)

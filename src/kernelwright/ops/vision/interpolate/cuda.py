@@ -26,9 +26,9 @@ def naive_backward(gpu, config, gy, hw, size, corners, given, scale_h, scale_w):
 
 
 def _naive(side, tensors, config, t, pixels, axes):
-    made = count(t) * math.prod(pixels) * t.shape[-1]
-    args = (*tensors, *map(i64, (made, t.shape[-1], pixel_stride(t))), *axes)
-    return _plan("naive", f"{side}_naive<{CTYPE[t.dtype]}>", made, config["block"], args)
+    numel = count(t) * math.prod(pixels) * t.shape[-1]
+    args = (*tensors, *map(i64, (numel, t.shape[-1], pixel_stride(t))), *axes)
+    return _plan("naive", f"{side}_naive<{CTYPE[t.dtype]}>", numel, config["block"], args)
 
 
 def columns(gpu, config, x, hw, size, corners, given, scale_h, scale_w):

@@ -102,12 +102,12 @@ def backward_reference(gy, at, hw, kernel, stride, padding, dilation, ceil, keep
 
 def places(at, hw, kernel, stride, padding, dilation):
     """PyTorch's indices, of pixels in their images, from indices of pixels in their windows."""
-    found = []
+    coordinates = []
     for axis, of in enumerate((at // kernel[1], at % kernel[1])):
         dim = axis - 3
         window = torch.arange(at.shape[dim], device=at.device) * stride[axis] - padding[axis]
-        found.append(of * dilation[axis] + window.view(-1, *(1,) * (-1 - dim)))
-    return found[0] * hw[1] + found[1]
+        coordinates.append(of * dilation[axis] + window.view(-1, *(1,) * (-1 - dim)))
+    return coordinates[0] * hw[1] + coordinates[1]
 
 
 def arguments_of(c):

@@ -71,9 +71,9 @@ def ranked(scores):
 
 def listed(order, kept):
     """(keep, count) from the boxes in order, and which of them are kept."""
-    keep, (found,) = torch.full_like(order, -1), kept.nonzero(as_tuple=True)
-    keep[: len(found)] = order[found]
-    return keep, torch.tensor([len(found)], device=order.device)
+    keep, (places,) = torch.full_like(order, -1), kept.nonzero(as_tuple=True)
+    keep[: len(places)] = order[places]
+    return keep, torch.tensor([len(places)], device=order.device)
 
 
 def reference(boxes, scores, iou_threshold):

@@ -41,7 +41,7 @@ def _fixed_point(suppresses):
     suppresses."""
     kept = torch.ones(len(suppresses), dtype=torch.bool, device=suppresses.device)
     while True:
-        found = ~(suppresses & kept[:, None]).any(0)
-        if torch.equal(found, kept):
+        following = ~(suppresses & kept[:, None]).any(0)
+        if torch.equal(following, kept):
             return kept
-        kept = found
+        kept = following

@@ -21,7 +21,7 @@ def _wide(function, x, rois, *rest):
 
 
 def _by_rows(x, rois, size, scale, sampling, aligned):
-    found = [x.new_zeros(0, x.shape[1], *size, x.shape[4])]
+    parts = [x.new_zeros(0, x.shape[1], *size, x.shape[4])]
     for roi in rois:
         image = x[int(roi[0])]
         for axis in (0, 1):
@@ -33,5 +33,5 @@ def _by_rows(x, rois, size, scale, sampling, aligned):
             low, high = (image.index_select(1 + axis, i.flatten()) for i in (first, second))
             point = torch.where(weight != 0, (1 - t) * low + t * high, 0.0)
             image = point.unflatten(1 + axis, (size[axis], -1)).sum(2 + axis) / count.clamp(min=1)
-        found.append(image[None])
-    return torch.cat(found)
+        parts.append(image[None])
+    return torch.cat(parts)

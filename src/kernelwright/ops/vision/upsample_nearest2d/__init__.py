@@ -71,7 +71,7 @@ def upsample_nearest2d(
             or a size is less than 1.
     """
     x, back = as_images("input", autocast.float32_on_cuda(input), 4)
-    made, given = sizes(input, size, scale_factor)
+    out_size, given = sizes(input, size, scale_factor)
     hw = list(x.shape[-3:-1])
     inverse = [1 / float(f) for f in given] if given else [0.0, 0.0]
-    return back(_upsample(x, hw, made, bool(given), *inverse))
+    return back(_upsample(x, hw, out_size, bool(given), *inverse))

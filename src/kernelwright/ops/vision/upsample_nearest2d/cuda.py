@@ -27,9 +27,9 @@ def naive_backward(gpu, config, gy, hw, size, given, scale_h, scale_w):
 
 
 def _naive(side, tensors, config, t, pixels, hw, size, given):
-    made = count(t) * pixels * t.shape[-1]
-    args = (*tensors, *map(i64, (made, t.shape[-1], pixel_stride(t))), *_axes(hw, size, given))
-    return _plan("naive", f"{side}_naive<{CTYPE[t.dtype]}>", made, config["block"], args)
+    numel = count(t) * pixels * t.shape[-1]
+    args = (*tensors, *map(i64, (numel, t.shape[-1], pixel_stride(t))), *_axes(hw, size, given))
+    return _plan("naive", f"{side}_naive<{CTYPE[t.dtype]}>", numel, config["block"], args)
 
 
 def columns(gpu, config, x, hw, size, given, scale_h, scale_w):

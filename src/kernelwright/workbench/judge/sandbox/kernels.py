@@ -70,11 +70,11 @@ class CudaFunction:
             return map_tensors(named, lambda t: apart(t, "cpu", REDZONE))
 
         call = report.Call(ladder, plan, specs, (), make)
-        found: dict[str, str] = {}
+        findings: dict[str, str] = {}
         for seed in report.SEEDS:
             for finding in call.watched(tuple(CHECKS), seed)[1]:
-                found.setdefault(finding.check, f"{finding.text} (schedule {seed})")
-        return found
+                findings.setdefault(finding.check, f"{finding.text} (schedule {seed})")
+        return findings
 
     def kernels(self, arch: str) -> list[dict[str, Any]]:
         """The compiled properties of the newest plan's launches."""
@@ -82,12 +82,12 @@ class CudaFunction:
             return []
         plan, specs = self._last
         tensors = build.Tensors(plan, self.operator, specs)
-        found: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         for step in plan.launches:
             compiled = build.compile(step, tensors, arch)
             threads = step.block[0] * step.block[1] * step.block[2]
-            found.append(facts(compiled, build.name_of(step.kernel), threads, step.shared))
-        return found
+            rows.append(facts(compiled, build.name_of(step.kernel), threads, step.shared))
+        return rows
 
 
 def facts(compiled: Compiled, kernel: str, threads: int, dynamic: int) -> dict[str, Any]:
@@ -111,23 +111,23 @@ def triton_kernels(call: Callable[[], Any]) -> list[dict[str, Any]]:
     for fn in _triton_functions():
         fn.device_caches.clear()
     call()
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for fn in _triton_functions():
         for cached in fn.device_caches.values():
-            for made in cached[0].values():
-                meta = made.metadata
+            for kernel in cached[0].values():
+                meta = kernel.metadata
                 arch = f"sm_{meta.target.arch}" + ("a" if meta.target.arch >= 90 else "")
                 compiled = Compiled(
                     name=meta.name,
                     arch=arch,
-                    cubin=made.asm["cubin"],
-                    ptx=made.asm["ptx"],
-                    ttgir=made.asm["ttgir"],
+                    cubin=kernel.asm["cubin"],
+                    ptx=kernel.asm["ptx"],
+                    ttgir=kernel.asm["ttgir"],
                     shared=meta.shared,
                     threads=32 * meta.num_warps,
                 )
-                found.append(facts(compiled, fn.__name__, compiled.threads, compiled.shared))
-    return found
+                rows.append(facts(compiled, fn.__name__, compiled.threads, compiled.shared))
+    return rows
 
 
 def _triton_functions() -> list[Any]:

@@ -35,20 +35,20 @@ def imported() -> set[str]:
 def named_in(path: Path) -> set[str]:
     """The languages that a Python file imports itself."""
     text = path.read_text("utf-8", "replace") if path.suffix == ".py" else ""
-    found = re.findall(r"^\s*(?:import|from)\s+(\w+)", text, re.M)
-    return imported() & set(found)
+    names = re.findall(r"^\s*(?:import|from)\s+(\w+)", text, re.M)
+    return imported() & set(names)
 
 
 def function_in(module: Any, path: str, name: str) -> Callable[..., Any]:
-    found = module
+    value = module
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(value, part):
             there = [k for k, v in vars(module).items() if callable(v) and k[:1] != "_"]
             raise NoFunction(f"{Path(path).name} has no {name!r}; it has {', '.join(there)}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise NoFunction(f"{name} in {Path(path).name} is a {type(found).__name__}, not a function")
-    return found
+        value = getattr(value, part)
+    if not callable(value):
+        raise NoFunction(f"{name} in {Path(path).name} is a {type(value).__name__}, not a function")
+    return value
 
 
 def module_of(path: str, name: str) -> Any:
@@ -107,11 +107,11 @@ def _folder_of(module: Any) -> Path | None:
 def parameters_of(fn: Callable) -> list[dict[str, Any]] | None:
     """The parameters of a function's signature; None if Python cannot determine it."""
     try:
-        found = inspect.signature(fn).parameters.values()
+        parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
         return None
     return [{"name": p.name, "kind": p.kind.name, "default": p.default is not p.empty}
-            for p in found]  # fmt: skip
+            for p in parameters]  # fmt: skip
 
 
 def differentiated(fn: Callable, arguments: list[str], gradients: int) -> Callable:
@@ -159,15 +159,15 @@ def host_function(path: Path, name: str, device: torch.device) -> Callable:
 
 def declaration_of(text: str, name: str) -> str:
     """The declaration of a host function that a source defines."""
-    found = re.search(
+    match = re.search(
         rf"^[ \t]*([\w:<>, &*]+[\s&*]{re.escape(name)}\s*\([^)]*\))\s*\{{", text, re.M
     )
-    if found is None:
+    if match is None:
         raise NoFunction(f"no function {name!r} is defined in the file")
-    return f"#include <torch/extension.h>\n{found[1]};\n"
+    return f"#include <torch/extension.h>\n{match[1]};\n"
 
 
-def solution(found: Callable, device: torch.device, how: dict[str, Any]) -> Callable:
+def solution(solver: Callable, device: torch.device, how: dict[str, Any]) -> Callable:
     """The solution to a problem of another collection, as a function of the operator's arguments.
 
     Args:
@@ -178,14 +178,14 @@ def solution(found: Callable, device: torch.device, how: dict[str, Any]) -> Call
     buffers = how.get("buffers", ())
     if "model" in how:
         problem = module_of(how["model"], "judged_problem")
-        for module in (problem, sys.modules.get(getattr(found, "__module__", ""))):
+        for module in (problem, sys.modules.get(getattr(solver, "__module__", ""))):
             sizes.apply(module, how.get("constants", {}))
         init = getattr(problem, "get_init_inputs", list)
         with on_cpu(device.type):
             torch.manual_seed(0)
-            call = found(*init()).to(device)
+            call = solver(*init()).to(device)
     else:
-        call = found
+        call = solver
 
     def solve(*args: Any) -> Any:
         with torch.no_grad(), on_cpu(device.type):

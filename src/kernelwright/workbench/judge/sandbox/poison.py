@@ -28,29 +28,31 @@ class Poisoned(TorchDispatchMode):
         return True
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        made = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if func.__name__.startswith(("empty.", "empty_like.", "empty_strided.", "new_empty")):
-            return self._guarded("torch.empty", made, fill=False)
+            return self._guarded("torch.empty", result, fill=False)
         given = {
             _address(t) for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)
         }
-        if isinstance(made, tuple) and type(made) is tuple:
-            return tuple(self._moved(func, t, given) for t in made)
-        return self._moved(func, made, given)
+        if isinstance(result, tuple) and type(result) is tuple:
+            return tuple(self._moved(func, t, given) for t in result)
+        return self._moved(func, result, given)
 
-    def _moved(self, func, made, given):
+    def _moved(self, func, result, given):
         """A new tensor moved to guarded memory; a view of an argument unchanged."""
-        if not isinstance(made, torch.Tensor) or not made.numel() or _address(made) in given:
-            return made
-        return self._guarded(f"the result of {func.__name__.split('.')[0]}", made, fill=True)
+        if not isinstance(result, torch.Tensor) or not result.numel() or _address(result) in given:
+            return result
+        return self._guarded(f"the result of {func.__name__.split('.')[0]}", result, fill=True)
 
-    def _guarded(self, name: str, made: torch.Tensor, *, fill: bool) -> torch.Tensor:
-        plain = made.layout is torch.strided and not made.is_meta and not made.dtype.is_complex
-        if not plain or type(made) is not torch.Tensor or 0 in made.stride():
-            return made
-        spec = TensorSpec(tuple(made.shape), tuple(made.stride()), made.dtype)
-        guarded = self.guard.empty(name, spec, made.device, result=False)
-        return guarded.copy_(made) if fill else guarded
+    def _guarded(self, name: str, tensor: torch.Tensor, *, fill: bool) -> torch.Tensor:
+        plain = (
+            tensor.layout is torch.strided and not tensor.is_meta and not tensor.dtype.is_complex
+        )
+        if not plain or type(tensor) is not torch.Tensor or 0 in tensor.stride():
+            return tensor
+        spec = TensorSpec(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+        guarded = self.guard.empty(name, spec, tensor.device, result=False)
+        return guarded.copy_(tensor) if fill else guarded
 
 
 def unseen(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -85,7 +85,7 @@ class SandboxRunner:
             names = zip(self.operator.results, outputs, strict=False)
             copied = ((n, t) for n, t in names if isinstance(t, torch.Tensor) and not t.is_meta)
             problem = next(filter(None, (redzones.unwritten(n, t) for n, t in copied)), None)
-        made = Made(
+        results = Made(
             fenced,
             all_results(self.operator, fenced.args, outputs),
             outputs,
@@ -98,8 +98,8 @@ class SandboxRunner:
             described,
             answer["written"],
         )
-        weakref.finalize(made, box.forget, run)
-        return made
+        weakref.finalize(results, box.forget, run)
+        return results
 
     def timed(self, call: int, fenced: GuardedArgs) -> tuple[Any, ...]:
         """The current results of one of the timed calls."""
@@ -169,8 +169,8 @@ class SandboxRunner:
 
     def watched(self, fenced: GuardedArgs) -> dict[str, str]:
         """The findings of the emulator's checks in a call of a kernel of a .cu, by check."""
-        found = self.box.process.ask("watched", args=self.told(fenced.args))
-        return {str(check): str(text) for check, text in found.items()}
+        findings = self.box.process.ask("watched", args=self.told(fenced.args))
+        return {str(check): str(text) for check, text in findings.items()}
 
     def threads_left(self, fenced: GuardedArgs) -> list[str]:
         return list(map(str, self.box.process.ask("threads", args=self.told(fenced.args))))

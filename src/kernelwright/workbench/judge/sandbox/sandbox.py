@@ -184,17 +184,17 @@ class Process:
         return answer["ok"]
 
     def _take(self, size: int, end: float) -> bytes:
-        found = b""
-        while len(found) < size:
+        content = b""
+        while len(content) < size:
             left = end - time.monotonic()
             ready, _, _ = select.select([self._read], [], [], max(0.0, left))
             if not ready:
                 self._end("took longer than its time limit")
-            part = os.read(self._read, size - len(found)) if ready else b""
+            part = os.read(self._read, size - len(content)) if ready else b""
             if not part:
                 raise OSError("the process has ended")
-            found += part
-        return found
+            content += part
+        return content
 
     def _end(self, why: str) -> None:
         self._why = self._why or why
@@ -315,8 +315,8 @@ class Box:
         return self._count
 
     def released(self) -> list[int]:
-        found, self._released = self._released, []
-        return found
+        runs, self._released = self._released, []
+        return runs
 
     def forget(self, run: int) -> None:
         self._released.append(run)

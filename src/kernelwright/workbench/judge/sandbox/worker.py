@@ -409,10 +409,10 @@ def _compile_every_shape() -> None:
 
 
 def _tensors(args: tuple[list[Any], dict[str, Any]]) -> list[torch.Tensor]:
-    found = []
+    tensors = []
     for v in (*args[0], *args[1].values()):
-        found += [t for t in (v if _isinstance(v, list) else [v]) if _isinstance(t, _Tensor)]
-    return found
+        tensors += [t for t in (v if _isinstance(v, list) else [v]) if _isinstance(t, _Tensor)]
+    return tensors
 
 
 def _locked(args: dict[str, Any]) -> list[bool]:

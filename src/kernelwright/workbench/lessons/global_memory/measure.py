@@ -28,11 +28,11 @@ def measure() -> Measured:
     shifted = {o: _shifted(o, SMALL) for o in (*OFFSETS, 6)}
     vectors = {v: _vectors(v, SMALL) for v in VECTORS}
     calls = [*strided.values(), *shifted.values(), *vectors.values()]
-    found = {name: _load(d.accesses) for name, d in launching.counted(calls).items()}
+    loads = {name: _load(d.accesses) for name, d in launching.counted(calls).items()}
 
     def table(name: str, title: str, head: str, rows: dict[str, Call]) -> Table:
-        made = tuple((str(r), *_figures(found[call.name])) for r, call in rows.items())
-        return Table(name, title, (head, *COLUMNS), made, EMULATOR)
+        figures = tuple((str(r), *_figures(loads[call.name])) for r, call in rows.items())
+        return Table(name, title, (head, *COLUMNS), figures, EMULATOR)
 
     asked = {"stride 3": strided[3], "offset 6": shifted[6]}
     tables = (
@@ -105,9 +105,9 @@ def _figures(load: Access) -> tuple[Cell, ...]:
 
 
 def _picture(calls: list[Call]) -> Picture:
-    found = launching.traced(calls)
+    launches = launching.traced(calls)
     drawn: list[strips.Strip] = []
-    for name, launch in found.items():
+    for name, launch in launches.items():
         first = next(r for r in launch.requests if r.kind == "load")
         cells, words = strips.sectors(first, SECTOR * 32)
         drawn.append(strips.Strip(name, cells, words, tall=38))

@@ -117,8 +117,8 @@ def _copies(device: torch.device) -> Table:
         return clock.Candidate(name, [], track=lambda: timers.launched([call], device))
 
     with clock.session(device):
-        made = [candidate(name, host) for name, host in hosts.items()]
-        times = clock.measure(made, device, clock.QUICK).times
+        candidates = [candidate(name, host) for name, host in hosts.items()]
+        times = clock.measure(candidates, device, clock.QUICK).times
     us = {name: records.median(t.cold) for name, t in times.items()}
     rows = tuple((name, t, COPIED / t / 1e3) for name, t in us.items())
     return Table("here", "Copies of 64 MiB to the GPU", ("memory", "µs", "GB/s"), rows, HERE)

@@ -55,14 +55,14 @@ def _samples(address: int, index: int) -> dict[str, list[float]]:
         code = lib.cuMemPrefetchAsync(address, BYTES, index, stream)
         check(code, "cuMemPrefetchAsync")
 
-    found: dict[str, list[float]] = {}
+    samples: dict[str, list[float]] = {}
     for _ in range(ROUNDS):
         _to_host(address)
-        found.setdefault("kernel, with page faults", []).append(_microseconds(kernel))
+        samples.setdefault("kernel, with page faults", []).append(_microseconds(kernel))
         _to_host(address)
-        found.setdefault("prefetch", []).append(_microseconds(prefetch))
-        found.setdefault("kernel after the prefetch", []).append(_microseconds(kernel))
-    return found
+        samples.setdefault("prefetch", []).append(_microseconds(prefetch))
+        samples.setdefault("kernel after the prefetch", []).append(_microseconds(kernel))
+    return samples
 
 
 class _Floats:
@@ -93,11 +93,11 @@ def _managed() -> Generator[int]:
 
 def _faults(index: int) -> bool:
     """Whether the GPU moves single pages when it accesses them."""
-    lib, found = driver.library(), c_int()
+    lib, attribute = driver.library(), c_int()
     lib.cuDeviceGetAttribute.argtypes = (c_void_p, c_int, c_int)
-    code = lib.cuDeviceGetAttribute(byref(found), _CONCURRENT_ACCESS, index)
+    code = lib.cuDeviceGetAttribute(byref(attribute), _CONCURRENT_ACCESS, index)
     check(code, "cuDeviceGetAttribute")
-    return bool(found.value)
+    return bool(attribute.value)
 
 
 def _to_host(address: int) -> None:

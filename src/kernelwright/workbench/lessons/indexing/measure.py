@@ -30,15 +30,15 @@ def measure() -> Measured:
     shapes = {b: _matrix("matrix", b, ROWS, COLUMNS) for b in BLOCKS}
     swapped = _matrix("swapped", (32, 4), ROWS, COLUMNS)
     strided = _grid_stride(2)
-    found = launching.counted([*rows.values(), *shapes.values(), swapped, strided])
+    launches = launching.counted([*rows.values(), *shapes.values(), swapped, strided])
     seen = launching.traced([*shapes.values(), swapped])
 
     def store(call: Call) -> Access:
-        (access,) = found[call.name].accesses
+        (access,) = launches[call.name].accesses
         return access
 
     def covered(n: int) -> tuple[int, int, int, int]:
-        launch = found[rows[n].name]
+        launch = launches[rows[n].name]
         threads = launch.grid[0] * BLOCK
         return launch.grid[0], threads, store(rows[n]).lanes, threads - store(rows[n]).lanes
 

@@ -120,9 +120,9 @@ def dependent_calls() -> list[Call]:
 
 def _steps() -> int:
     """Launches of `launch_all` in the program, which checks that four times as many were made."""
-    found = re.search(r"STEPS = (\d+)", SOURCE.read_text(encoding="utf-8"))
-    assert found is not None
-    return int(found[1])
+    match = re.search(r"STEPS = (\d+)", SOURCE.read_text(encoding="utf-8"))
+    assert match is not None
+    return int(match[1])
 
 
 def _share(us: int, host: float, chained: float) -> tuple[Cell, ...]:

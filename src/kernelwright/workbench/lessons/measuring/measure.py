@@ -125,12 +125,12 @@ def _ways() -> tuple[Way, ...]:
 
 def _gelu() -> tuple[Record, Record]:
     """GELU with one kernel per operation, and as one kernel."""
-    found = {
+    by_rung = {
         r.rung: r
         for r in records.load(REFERENCE_MACHINE, "fusion")
         if r.case == "gelu(x)" and r.cold
     }
-    return found["an operator a kernel"], found["kw.gelu"]
+    return by_rung["an operator a kernel"], by_rung["kw.gelu"]
 
 
 def _roof_of(r: Record) -> Record:
@@ -145,15 +145,15 @@ def _roof_of(r: Record) -> Record:
 
 def _control() -> float:
     """The largest ratio of two timings of one kernel in one run."""
-    found: list[float] = []
+    ratios: list[float] = []
     for operator in CONTROLS:
         timed = [r for r in records.load(REFERENCE_MACHINE, operator) if r.cold]
         native = {(r.run, r.case): r for r in timed if r.rung == "native"}
         for r in timed:
             if r.rung == "control" and (r.run, r.case) in native:
                 pair = records.median(r.cold), records.median(native[r.run, r.case].cold)
-                found.append(max(pair) / min(pair))
-    return max(found)
+                ratios.append(max(pair) / min(pair))
+    return max(ratios)
 
 
 def _beyond() -> Call:

@@ -38,7 +38,7 @@ SMALL, LARGE = 64, 4096
 
 def measure() -> Measured:
     products = {t: _product(t, SMALL) for t in TILES}
-    found = launching.counted(list(products.values()))
+    launches = launching.counted(list(products.values()))
     bandwidth = recorded.record("roofs", "roof:r1w0", "2048MiB").gbps or 0.0
     tables = (
         Table(
@@ -73,7 +73,7 @@ def measure() -> Measured:
             "products",
             f"Matrix product of {SMALL} x {SMALL} floats",
             ("kernel", "blocks", "global load sectors", "shared store requests"),
-            tuple((f"product<{t}>", *_traffic(found[c.name])) for t, c in products.items()),
+            tuple((f"product<{t}>", *_traffic(launches[c.name])) for t, c in products.items()),
             EMULATOR,
         ),
         recorded.times(
@@ -108,9 +108,15 @@ def here(device: torch.device) -> tuple[Table, ...]:
 
 
 def _occupancy(threads: int, shared: int, registers: int) -> tuple[Cell, ...]:
-    found = binary.occupancy(ARCH, threads, registers, 1024 * shared)
-    share = f"{100 * found.fraction:.3g}%"
-    return f"{threads}, {shared}, {registers}", found.blocks, found.warps, share, found.limit
+    occupancy = binary.occupancy(ARCH, threads, registers, 1024 * shared)
+    share = f"{100 * occupancy.fraction:.3g}%"
+    return (
+        f"{threads}, {shared}, {registers}",
+        occupancy.blocks,
+        occupancy.warps,
+        share,
+        occupancy.limit,
+    )
 
 
 def _flight(ns: int, gbps: float) -> tuple[Cell, ...]:
@@ -143,10 +149,10 @@ def _work(blocks: int) -> Call:
     )  # fmt: skip
 
 
-def _traffic(found: Dissected) -> tuple[Cell, ...]:
-    x, y, _ = found.grid
-    loads = sum(a.sectors for a in found.accesses if a.kind == "load")
-    stored = (a.requests for a in found.accesses if (a.memory, a.kind) == ("shared", "store"))
+def _traffic(launch: Dissected) -> tuple[Cell, ...]:
+    x, y, _ = launch.grid
+    loads = sum(a.sectors for a in launch.accesses if a.kind == "load")
+    stored = (a.requests for a in launch.accesses if (a.memory, a.kind) == ("shared", "store"))
     return x * y, loads, sum(stored)
 
 

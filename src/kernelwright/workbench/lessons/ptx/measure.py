@@ -55,44 +55,44 @@ _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*[^
 
 
 def measure() -> Measured:
-    made = {name: _compiled(rung) for name, rung in RUNGS.items()}
-    made["torch.compile"] = torch_compile.compiled()
-    code = {name: _INSTRUCTION.findall(found.sass) for name, found in made.items()}
+    inspections = {name: _compiled(rung) for name, rung in RUNGS.items()}
+    inspections["torch.compile"] = torch_compile.compiled()
+    code = {name: _INSTRUCTION.findall(inspected.sass) for name, inspected in inspections.items()}
     versions = f"Triton {version('triton')}, NVRTC {'.'.join(map(str, nvrtc.version()))}"
     tables = (
         Table(
             "launch",
             f"softmax on {CASE}, compiled by {versions}",
             ("kernel", "threads per block", "rows per block", "registers", "instructions"),
-            tuple((n, *_launch(found, len(code[n]))) for n, found in made.items()),
+            tuple((n, *_launch(inspected, len(code[n]))) for n, inspected in inspections.items()),
             COMPILED,
         ),
         Table(
             "triton",
             "Lines of Triton's PTX by purpose: how many, and the first",
             ("purpose", "lines", "the first"),
-            tuple((what, *_line(made["Triton"], p)) for what, p in LINES.items()),
+            tuple((what, *_line(inspections["Triton"], p)) for what, p in LINES.items()),
             COMPILED,
         ),
         Table(
             "cuda",
             "Lines of the PTX of CUDA C++ by purpose: how many, and the first",
             ("purpose", "lines", "the first"),
-            tuple((what, *_line(made["CUDA C++"], p)) for what, p in LINES.items()),
+            tuple((what, *_line(inspections["CUDA C++"], p)) for what, p in LINES.items()),
             COMPILED,
         ),
         Table(
             "torch_compile",
             "Lines of the PTX of torch.compile's kernel by purpose: how many, and the first",
             ("purpose", "lines", "the first"),
-            tuple((what, *_line(made["torch.compile"], p)) for what, p in LINES.items()),
+            tuple((what, *_line(inspections["torch.compile"], p)) for what, p in LINES.items()),
             COMPILED,
         ),
         Table(
             "sass",
             "Instructions of the machine code",
-            ("kind", *made),
-            tuple((kind, *(_count(code[n], p) for n in made)) for kind, p in SASS.items()),
+            ("kind", *inspections),
+            tuple((kind, *(_count(code[n], p) for n in inspections)) for kind, p in SASS.items()),
             COMPILED,
         ),
         recorded.times(
@@ -104,7 +104,7 @@ def measure() -> Measured:
             "The questions",
             ("question", "figure"),
             (
-                ("wide", _widest(made["CUDA C++"])),
+                ("wide", _widest(inspections["CUDA C++"])),
                 ("barriers", _count(code["CUDA C++"], SASS["barriers"])),
             ),
             COMPILED,
@@ -140,17 +140,17 @@ def inductors(sources: list[str]) -> Table:
 
 def _compiled(rung: str) -> Inspection:
     lad = ladder(OPERATOR)
-    (found,) = inspection.inspect(lad, rung, lad.operator.case(CASE))
-    return found
+    (inspected,) = inspection.inspect(lad, rung, lad.operator.case(CASE))
+    return inspected
 
 
-def _launch(found: Inspection, instructions: int) -> tuple[Cell, ...]:
-    rows = 4096 // found.grid[0]
-    return found.threads, rows, found.resources["registers"], instructions
+def _launch(inspected: Inspection, instructions: int) -> tuple[Cell, ...]:
+    rows = 4096 // inspected.grid[0]
+    return inspected.threads, rows, inspected.resources["registers"], instructions
 
 
-def _line(found: Inspection, pattern: str) -> tuple[Cell, ...]:
-    lines = [x.split("//")[0] for x in found.ptx.splitlines()]
+def _line(inspected: Inspection, pattern: str) -> tuple[Cell, ...]:
+    lines = [x.split("//")[0] for x in inspected.ptx.splitlines()]
     hits = [" ".join(x.split()) for x in lines if re.search(pattern, x)]
     return len(hits), f"`{hits[0][:WIDE]}`" if hits else "none"
 
@@ -159,9 +159,9 @@ def _count(code: list[str], pattern: str) -> int:
     return sum(bool(re.match(pattern, x)) for x in code)
 
 
-def _widest(found: Inspection) -> int:
+def _widest(inspected: Inspection) -> int:
     """The bytes of the widest load."""
-    return max(found.instructions["global_loads"]) // 8
+    return max(inspected.instructions["global_loads"]) // 8
 
 
 def _picture(code: dict[str, list[str]]) -> Picture:

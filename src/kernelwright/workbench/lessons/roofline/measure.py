@@ -69,7 +69,7 @@ def measure() -> Measured:
     compute = product.flops / records.median(product.cold) / 1e3  # GFLOP/s
     work = [*(_work(*w) for w in WORK.items()), *map(_product, PRODUCTS)]
     calls = _calls(SMALL)
-    found = launching.counted(calls)
+    launches = launching.counted(calls)
     tables = (
         Table(
             "roofs",
@@ -90,8 +90,8 @@ def measure() -> Measured:
             f"max(0, a x + b) of {SMALL:,} floats",
             ("kernel", "bytes read and written"),
             (
-                *((c.name, _traffic(found[c.name])) for c in calls),
-                ("the three", sum(_traffic(found[c.name]) for c in calls[:3])),
+                *((c.name, _traffic(launches[c.name])) for c in calls),
+                ("the three", sum(_traffic(launches[c.name]) for c in calls[:3])),
             ),
             EMULATOR,
         ),
@@ -108,7 +108,7 @@ def measure() -> Measured:
             ("question", "figure"),
             (
                 ("intensity", _product(1024).intensity),
-                ("share", 100 * _traffic(found["fused"]) / _three(found)),
+                ("share", 100 * _traffic(launches["fused"]) / _three(launches)),
             ),
             COMPUTED,
         ),
@@ -129,11 +129,11 @@ def here(device: torch.device) -> tuple[Table, ...]:
     gflops = 2 * n**3 / us[product.name] / 1e3
     rows = ((f"{n} x {n} x {n}, {kind}", gbps, gflops, gflops / gbps),)
     columns = ("product", "copy, GB/s", "product, GFLOP/s", "ridge, FLOP/byte")
-    found = [Table("here", "Roofs of this machine", columns, rows, HERE)]
+    tables = [Table("here", "Roofs of this machine", columns, rows, HERE)]
     if device.type == "cuda":
         title = f"max(0, a x + b) of {LARGE:,} floats"
-        found.append(launching.times("times", title, _calls(LARGE), device))
-    return tuple(found)
+        tables.append(launching.times("times", title, _calls(LARGE), device))
+    return tuple(tables)
 
 
 def _work(name: str, of: tuple[str, str]) -> Work:
@@ -157,13 +157,13 @@ def _row(w: Work, memory: float, compute: float) -> tuple[Cell, ...]:
 def _calls(n: int) -> list[Call]:
     x = torch.linspace(-1, 1, n)
     two, half = f32(2.0), f32(0.5)
-    made = {
+    kernels = {
         "scale": ((two,), 2 * x),
         "add": ((half,), x + 0.5),
         "relu": ((), x.relu()),
         "fused": ((two, half), (2 * x + 0.5).relu()),
     }
-    return [_call(name, x, scalars, right) for name, (scalars, right) in made.items()]
+    return [_call(name, x, scalars, right) for name, (scalars, right) in kernels.items()]
 
 
 def _call(name: str, x: torch.Tensor, scalars: tuple[Scalar, ...], right: torch.Tensor) -> Call:
@@ -174,19 +174,19 @@ def _call(name: str, x: torch.Tensor, scalars: tuple[Scalar, ...], right: torch.
     )  # fmt: skip
 
 
-def _traffic(found: Dissected) -> int:
-    return SECTOR * sum(a.sectors for a in found.accesses)
+def _traffic(launch: Dissected) -> int:
+    return SECTOR * sum(a.sectors for a in launch.accesses)
 
 
-def _three(found: dict[str, Dissected]) -> int:
-    return sum(_traffic(found[name]) for name in ("scale", "add", "relu"))
+def _three(launches: dict[str, Dissected]) -> int:
+    return sum(_traffic(launches[name]) for name in ("scale", "add", "relu"))
 
 
 def _fused(case: str, apart: str, fused: str) -> tuple[Cell, ...]:
-    found = {
+    timed = {
         r.rung: r for r in records.load(REFERENCE_MACHINE, "fusion") if r.case == case and r.cold
     }
-    a, b = found[apart], found[fused]
+    a, b = timed[apart], timed[fused]
     us = records.median(a.cold), records.median(b.cold)
     return case, a.bytes / 1e6, b.bytes / 1e6, *us, us[0] / us[1]
 

@@ -27,11 +27,11 @@ def measure() -> Measured:
     transposes = {k: _transpose(k, SMALL) for k in TRANSPOSES}
     dynamic = {p: _dynamic(p, SMALL) for p in PITCHES}
     calls = [*strided.values(), *transposes.values(), *dynamic.values()]
-    found = launching.counted(calls)
+    launches = launching.counted(calls)
 
     def passes(call: Call) -> float:
         load = next(
-            a for a in found[call.name].accesses if (a.memory, a.kind) == ("shared", "load")
+            a for a in launches[call.name].accesses if (a.memory, a.kind) == ("shared", "load")
         )
         return load.passes / load.requests
 
@@ -48,14 +48,14 @@ def measure() -> Measured:
             "transposes",
             f"Transpose of {SMALL} x {SMALL} floats",
             ("kernel", "global load sectors", "global store sectors", "shared passes", "conflicts"),
-            tuple((k, *_costs(found[call.name])) for k, call in transposes.items()),
+            tuple((k, *_costs(launches[call.name])) for k, call in transposes.items()),
             EMULATOR,
         ),
         Table(
             "dynamic",
             "The transpose with dynamic shared memory",
             ("pitch", "bytes per block", "shared passes", "conflicts"),
-            tuple((str(p), c.shared, *_costs(found[c.name])[2:]) for p, c in dynamic.items()),
+            tuple((str(p), c.shared, *_costs(launches[c.name])[2:]) for p, c in dynamic.items()),
             EMULATOR,
         ),
         Table(
@@ -109,12 +109,12 @@ def _call(name: str, kernel: str, n: int, more: tuple[Scalar, ...] = (), shared:
     )  # fmt: skip
 
 
-def _costs(found: Dissected) -> tuple[Cell, ...]:
+def _costs(launch: Dissected) -> tuple[Cell, ...]:
     loads, stores = (
-        sum(a.sectors for a in found.accesses if a.kind == kind) for kind in ("load", "store")
+        sum(a.sectors for a in launch.accesses if a.kind == kind) for kind in ("load", "store")
     )
-    passes = sum(a.passes for a in found.accesses)
-    return loads, stores, passes, sum(a.conflicts for a in found.accesses if a.memory == "shared")
+    passes = sum(a.passes for a in launch.accesses)
+    return loads, stores, passes, sum(a.conflicts for a in launch.accesses if a.memory == "shared")
 
 
 def _picture(calls: list[Call]) -> Picture:

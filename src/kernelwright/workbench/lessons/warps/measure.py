@@ -25,13 +25,13 @@ def measure() -> Measured:
     below, uneven = _below(100), _uneven()
     sums = {k: _sum(k) for k in SUMS}
     calls = [*branches.values(), below, uneven, *sums.values()]
-    found = launching.counted(calls)
+    launches = launching.counted(calls)
     tables = (
         Table(
             "branches",
             f"A branch in a block of {BLOCK} threads",
             ("kernel", "sides are taken by", "divergent warps", "stores", "lanes per store"),
-            tuple((k, BRANCHES[k], *_divergence(found[c.name])) for k, c in branches.items()),
+            tuple((k, BRANCHES[k], *_divergence(launches[c.name])) for k, c in branches.items()),
             EMULATOR,
         ),
         Table(
@@ -43,14 +43,14 @@ def measure() -> Measured:
                 "iterations of the lanes",
                 "share of active lanes",
             ),
-            (("uneven", *_iterations(found[uneven.name])),),
+            (("uneven", *_iterations(launches[uneven.name])),),
             EMULATOR,
         ),
         Table(
             "sums",
             "Sum of 64 values by one warp",
             ("kernel", "result", "races", "requests to shared memory"),
-            tuple((k, *_sound(c), _shared(found[k])) for k, c in sums.items()),
+            tuple((k, *_sound(c), _shared(launches[k])) for k, c in sums.items()),
             EMULATOR,
         ),
         Table(
@@ -58,8 +58,11 @@ def measure() -> Measured:
             "The questions",
             ("question", "figure"),
             (
-                ("below", _divergence(found[below.name])[0]),
-                ("requests", _shared(found["synchronized_sum"]) - _shared(found["shuffled_sum"])),
+                ("below", _divergence(launches[below.name])[0]),
+                (
+                    "requests",
+                    _shared(launches["synchronized_sum"]) - _shared(launches["shuffled_sum"]),
+                ),
             ),
             EMULATOR,
         ),
@@ -122,27 +125,27 @@ def _call(
     )  # fmt: skip
 
 
-def _divergence(found: Dissected) -> tuple[Cell, ...]:
-    parted = sum(b.parted for b in found.branches)
-    stores = [a for a in found.accesses if a.kind == "store"]
+def _divergence(launch: Dissected) -> tuple[Cell, ...]:
+    parted = sum(b.parted for b in launch.branches)
+    stores = [a for a in launch.accesses if a.kind == "store"]
     requests = sum(a.requests for a in stores)
     return parted, requests, sum(a.lanes for a in stores) / requests
 
 
-def _iterations(found: Dissected) -> tuple[Cell, ...]:
-    (load,) = (a for a in found.accesses if a.kind == "load")
+def _iterations(launch: Dissected) -> tuple[Cell, ...]:
+    (load,) = (a for a in launch.accesses if a.kind == "load")
     return load.requests, load.lanes, f"{100 * load.lanes / load.requests / 32:.3g}%"
 
 
 def _sound(call: Call) -> tuple[str, str]:
     """Whether a sum is right in the emulator's order of lanes, and whether it has races."""
-    found = launching.results(call)["y"]
-    right = bool(torch.allclose(found, call.inputs["x"].sum()[None]))
+    total = launching.results(call)["y"]
+    right = bool(torch.allclose(total, call.inputs["x"].sum()[None]))
     return "right" if right else "wrong", "found" if launching.findings(call) else "none"
 
 
-def _shared(found: Dissected) -> int:
-    return sum(a.requests for a in found.accesses if a.memory == "shared")
+def _shared(launch: Dissected) -> int:
+    return sum(a.requests for a in launch.accesses if a.memory == "shared")
 
 
 def _picture(calls: list[Call]) -> Picture:
