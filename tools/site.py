@@ -5,8 +5,8 @@
 The pages are README.md, docs/, the README.md files of the operators and of the emulator's
 libraries, and two generated ones: the API, from the docstrings of the public functions, and the
 commands, from their help. The first page is README.md. The search finds an operator by all names
-in tools/aliases.py. Sphinx fails the build where a link leads nowhere. Nothing on the site is loaded
-from elsewhere.
+in tools/aliases.py. Sphinx fails the build where a link leads nowhere. Nothing on the site is
+loaded from elsewhere.
 """
 
 from __future__ import annotations
