@@ -53,13 +53,13 @@ def ours(layers: int) -> Kept:
         tokens = torch.zeros(1, TOKENS, dtype=torch.int64)
         loss = model(tokens, tokens)
         known = {p.untyped_storage()._cdata for p in model.parameters()}
-        found: Kept = Counter()
+        sizes: Kept = Counter()
         for name, t in _saved(loss.grad_fn):
             storage = t.untyped_storage()
             if storage._cdata not in known:
                 known.add(storage._cdata)
-                found[name, _shape(t), _dtype(t)] += storage.nbytes()
-        return found
+                sizes[name, _shape(t), _dtype(t)] += storage.nbytes()
+        return sizes
 
 
 def _saved(root: Any) -> Iterable[tuple[str, torch.Tensor]]:
@@ -81,7 +81,7 @@ def _saved(root: Any) -> Iterable[tuple[str, torch.Tensor]]:
 
 def plain(layers: int) -> Kept:
     """What torch.compile's partitioner has the forward keep; arguments left out."""
-    found: Kept = Counter()
+    sizes: Kept = Counter()
 
     def partition(joint: Any, inputs: Any, **options: Any) -> Any:
         forward, backward = min_cut_rematerialization_partition(joint, inputs, **options)
@@ -90,13 +90,13 @@ def plain(layers: int) -> Kept:
             value = node.meta["val"] if node.op != "placeholder" else None
             if isinstance(value, torch.Tensor) and not _is_weight(node):
                 size = value.numel() * value.element_size()
-                found[str(node.target), _shape(value), _dtype(value)] += size
+                sizes[str(node.target), _shape(value), _dtype(value)] += size
         return forward, backward
 
-    made = partial(lambda graph, _: graph.forward)
+    compiler = partial(lambda graph, _: graph.forward)
     backend = aot_autograd(
-        fw_compiler=made,
-        bw_compiler=made,
+        fw_compiler=compiler,
+        bw_compiler=compiler,
         partition_fn=partition,
         decompositions=select_decomp_table(),
     )
@@ -105,7 +105,7 @@ def plain(layers: int) -> Kept:
     tokens = torch.zeros(1, TOKENS, dtype=torch.int64)
     with torch.autocast("cpu", torch.bfloat16):
         torch.compile(model, backend=backend)(tokens, tokens)
-    return found
+    return sizes
 
 
 def _is_weight(node: Any) -> bool:
@@ -168,8 +168,8 @@ def main() -> int:
     show("plain, torch.compile", plain)
     print(f"\n{asked.batch} x {TOKENS} tokens: GiB held, and at the peak of a step")
     for policy in ("none", "light", "selective", "full"):
-        found = peak(asked.batch, policy)
-        print(f"{policy:10} {found.held / 2**30:6.2f} {found.peak / 2**30:6.2f}", flush=True)
+        sizes = peak(asked.batch, policy)
+        print(f"{policy:10} {sizes.held / 2**30:6.2f} {sizes.peak / 2**30:6.2f}", flush=True)
     return 0
 
 

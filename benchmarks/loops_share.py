@@ -25,12 +25,14 @@ def reasons(program: Path) -> dict[tuple[str, str], str | None]:
     """Of the kernels of a program's files: why they get no loops, or None."""
     files = sources.own_files(program)
     facts = ProgramIndex(tuple(files.values()))
-    found: dict[tuple[str, str], str | None] = {}
+    reason_of: dict[tuple[str, str], str | None] = {}
     for path, text in files.items():
         why: dict[str, str | None] = {}
         with_loops(text, facts, why)
-        found |= {(f"{path.name} {len(text)}", kernel): reason for kernel, reason in why.items()}
-    return found
+        reason_of |= {
+            (f"{path.name} {len(text)}", kernel): reason for kernel, reason in why.items()
+        }
+    return reason_of
 
 
 def main() -> None:
@@ -40,17 +42,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     rng = random.Random(given.seed)
-    found: dict[tuple[str, str], str | None] = {}
+    reason_of: dict[tuple[str, str], str | None] = {}
     count = 0
     for folder in given.folders:
         programs = [p.resolve() for p in sorted(folder.rglob("*.cu"))
                     if re.search(r"\bmain\s*\(", p.read_text(errors="replace"))]  # fmt: skip
         for p in rng.sample(programs, min(given.most, len(programs))):
-            found |= reasons(p)
+            reason_of |= reasons(p)
             count += 1
-    kinds = Counter(_NAMES.sub("F", reason) for reason in found.values() if reason)
-    share = sum(r is None for r in found.values())
-    print(f"{share} of {len(found)} kernels that synchronize get loops, in {count} programs")
+    kinds = Counter(_NAMES.sub("F", reason) for reason in reason_of.values() if reason)
+    share = sum(r is None for r in reason_of.values())
+    print(f"{share} of {len(reason_of)} kernels that synchronize get loops, in {count} programs")
     for kind, n in kinds.most_common():
         print(f"{n:4d}  {kind}")
 

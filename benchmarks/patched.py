@@ -193,9 +193,9 @@ def measure(
                 trained[name].step(batch, timed=True)
             if time.perf_counter() - begun > seconds and i >= 4:
                 break
-    found = {name: one.found for name, one in trained.items()}
+    variants = {name: one.found for name, one in trained.items()}
     served = {name: "/".join(by) for name, by in serving.calls.items()}
-    return Patched(sizes, found, served, environment(new_run(), device))
+    return Patched(sizes, variants, served, environment(new_run(), device))
 
 
 def _llama(device: torch.device, sizes: dict[str, int]) -> nn.Module:
@@ -270,32 +270,32 @@ def load(machine: str, root: Path | None = None) -> Patched | None:
     return Patched(d["shape"], variants, d["rungs"], d["environment"])
 
 
-def save(found: Patched, to: Path) -> Path:
-    data.write(to, json.dumps(asdict(found), indent=1) + "\n")
+def save(result: Patched, to: Path) -> Path:
+    data.write(to, json.dumps(asdict(result), indent=1) + "\n")
     return to
 
 
-def rows(found: Patched) -> list[list[str]]:
+def rows(result: Patched) -> list[list[str]]:
     """A line a variant: tokens a second, memory, and both beside the unpatched model's."""
     from kernelwright.workbench.records.metrics import percent, times
 
     head = ["", "tokens/s", "over unpatched", "peak memory", "beyond weights and AdamW",
             "of unpatched", "loss of the first steps"]  # fmt: skip
-    plain, out = found.variants[UNPATCHED], [head]
-    for name in (n for n in (UNPATCHED, LIGER, OURS) if n in found.variants):
-        one = found.variants[name]
+    plain, out = result.variants[UNPATCHED], [head]
+    for name in (n for n in (UNPATCHED, LIGER, OURS) if n in result.variants):
+        one = result.variants[name]
         if one.failed or not one.step_ms:
             out.append([name, one.failed or "no step was timed", *[""] * (len(head) - 2)])
             continue
         beyond = one.peak_bytes - one.held_bytes
         ratios = ["", ""]
         if plain.step_ms and not plain.failed:
-            faster = found.tokens_per_second(name) / found.tokens_per_second(UNPATCHED)
+            faster = result.tokens_per_second(name) / result.tokens_per_second(UNPATCHED)
             ratios = [times(faster), percent(one.peak_bytes / plain.peak_bytes)]
         out.append(
             [
                 name,
-                f"{found.tokens_per_second(name):,.0f}",
+                f"{result.tokens_per_second(name):,.0f}",
                 ratios[0],
                 f"{one.peak_bytes / 2**30:.2f} GiB",
                 f"{beyond / 2**30:.2f} GiB",
@@ -324,17 +324,17 @@ def main(arguments: list[str] | None = None) -> int:
     if here().type != "cuda" and not shape:
         print("no GPU here: a model of this size is not trained on a CPU; --shape makes a smaller")
         return 1
-    found = measure(asked.seconds, dict(pair.split("=") for pair in asked.use), shape)
+    result = measure(asked.seconds, dict(pair.split("=") for pair in asked.use), shape)
     if asked.record:
-        print(save(found, path(slug(here()), records.settings().records)))
+        print(save(result, path(slug(here()), records.settings().records)))
     if asked.o:
-        print(save(found, asked.o))
-    print("rungs:", ", ".join(f"{op} {rung}" for op, rung in found.rungs.items()))
-    table = rows(found)
+        print(save(result, asked.o))
+    print("rungs:", ", ".join(f"{op} {rung}" for op, rung in result.rungs.items()))
+    table = rows(result)
     wide = [max(len(r[i]) for r in table) for i in range(len(table[0]))]
     for row in table:
         print("  ".join(f"{cell:{w}}" for cell, w in zip(row, wide, strict=True)).rstrip())
-    return 1 if any(one.failed for one in found.variants.values()) else 0
+    return 1 if any(one.failed for one in result.variants.values()) else 0
 
 
 if __name__ == "__main__":

@@ -144,35 +144,35 @@ class Training:
 
     def band(self) -> list[tuple[float, float]]:
         """Lowest and highest loss at each point, widened."""
-        found: list[tuple[float, float]] = []
+        spans: list[tuple[float, float]] = []
         for at in zip(*(run.curve for run in self.native), strict=True):
             more = WIDER * (max(at) - min(at)) / 2
-            found.append((min(at) - more, max(at) + more))
-        return found
+            spans.append((min(at) - more, max(at) + more))
+        return spans
 
     def wrong(self) -> list[str]:
         """Everything that one of ours does not hold, in a line."""
-        found = [f"{name}: raised {why}" for name, why in self.failed.items()]
+        complaints = [f"{name}: raised {why}" for name, why in self.failed.items()]
         band = self.band()
         for name, runs in self.swapped.items():
             for seed, run in enumerate(runs):
-                found += [
+                complaints += [
                     f"{name}, order {seed}, steps to {(i + 1) * EVERY}: {loss:.4f} is outside "
                     f"{low:.4f} to {high:.4f}"
                     for i, (loss, (low, high)) in enumerate(zip(run.curve, band, strict=True))
                     if not low <= loss <= high
                 ]
                 if not run.error <= run.budget:
-                    found.append(
+                    complaints.append(
                         f"{name}, order {seed}, the last step: {run.worst} errs by "
                         f"{run.error:.3g}, allowed {run.budget:.3g}"
                     )
             served = {rung for run in runs for rungs in run.served.values() for rung in rungs}
             if not served:
-                found.append(f"{name}: was never called")
+                complaints.append(f"{name}: was never called")
             elif self.environment["gpu"] and served <= set(PYTORCHS):
-                found.append(f"{name}: PyTorch served every call of it: nothing was swapped")
-        return found
+                complaints.append(f"{name}: PyTorch served every call of it: nothing was swapped")
+        return complaints
 
     def room(self, name: str) -> float:
         """How far the curves of a swap leave the band of PyTorch's, before it is widened, in its
@@ -203,7 +203,7 @@ def train(
     """
     from kernelwright.workbench.bench.bench import environment, new_run
 
-    found, failed = dict[str, tuple[TrainingRun, ...]](), dict[str, str]()
+    curves, failed = dict[str, tuple[TrainingRun, ...]](), dict[str, str]()
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         asked = {
             pool.submit(_train_swap, text, name, device, sizes, rungs or {}): name
@@ -212,14 +212,14 @@ def train(
         for future in as_completed(asked):
             name, error = asked[future], future.exception()
             if error is None:
-                found[name] = future.result()
+                curves[name] = future.result()
             elif not name:
                 raise error
             else:
                 failed[name] = f"{type(error).__name__}: {error}"
             on_done(f"{name or 'PyTorch'}: {failed.get(name, 'trained')}")
-    native = found.pop("")
-    swapped = {name: found[name] for name in SWAPS if name in found}
+    native = curves.pop("")
+    swapped = {name: curves[name] for name in SWAPS if name in curves}
     return Training(sizes, native, swapped, failed, environment(new_run(), device))
 
 
@@ -318,11 +318,11 @@ class _State:
         """By name: gradients of a step, clipped, and how far it moves each parameter."""
         before = [p.detach().clone() for p in self.model.parameters()]
         self.step(batch, LAST_CLIP, LEARNING_RATE / 10)
-        found: dict[str, torch.Tensor] = {}
+        values: dict[str, torch.Tensor] = {}
         for old, (name, p) in zip(before, self.model.named_parameters(), strict=True):
             gradient = torch.zeros_like(p) if p.grad is None else p.grad
-            found |= {f"gradient of {name}": gradient, f"step of {name}": p.detach() - old}
-        return found
+            values |= {f"gradient of {name}": gradient, f"step of {name}": p.detach() - old}
+        return values
 
 
 def _last_step(state: _State, batch: torch.Tensor) -> tuple[str, float, float]:
@@ -341,7 +341,7 @@ def _last_step(state: _State, batch: torch.Tensor) -> tuple[str, float, float]:
     for name, mine in state.changes(batch).items():
         error = measure(mine.flatten(), reference[name].flatten()).norm
         judged.append((name, error, FACTOR * own[name] + ULPS * torch.finfo(mine.dtype).eps))
-    return max(judged, key=lambda found: _share(*found[1:]))
+    return max(judged, key=lambda step: _share(*step[1:]))
 
 
 def _share(error: float, budget: float) -> float:
@@ -353,9 +353,9 @@ def path(machine: str, root: Path | None = None) -> Path:
     return (root or records.ROOT) / machine / "training.json"
 
 
-def save(found: Training, machine: str, root: Path | None = None) -> Path:
+def save(training: Training, machine: str, root: Path | None = None) -> Path:
     to = path(machine, root)
-    data.write(to, json.dumps(asdict(found), indent=1) + "\n")
+    data.write(to, json.dumps(asdict(training), indent=1) + "\n")
     return to
 
 
@@ -373,7 +373,7 @@ def _runs(saved: list[dict[str, Any]]) -> tuple[TrainingRun, ...]:
     return tuple(TrainingRun(tuple(run.pop("curve")), **run) for run in saved)
 
 
-def rows(found: Training) -> list[list[str]]:
+def rows(training: Training) -> list[list[str]]:
     """A line an operator: how near the band's edge and the budget it came, and what served."""
     table = [
         [
@@ -384,7 +384,7 @@ def rows(found: Training) -> list[list[str]]:
             "dispatched rungs",
         ]
     ]
-    for name, runs in found.swapped.items():
+    for name, runs in training.swapped.items():
         near = max(runs, key=lambda r: _share(r.error, r.budget))
         rungs = [
             f"{operator} {'/'.join(by)} x{sum(by.values())}"
@@ -393,7 +393,7 @@ def rows(found: Training) -> list[list[str]]:
         table.append(
             [
                 name,
-                f"{found.room(name):.1%} of its width",
+                f"{training.room(name):.1%} of its width",
                 f"{near.error:.2g} ({near.worst})",
                 f"{_share(near.error, near.budget):.0%}",
                 ", ".join(rungs) or "nothing",
@@ -419,16 +419,16 @@ def main(arguments: list[str] | None = None) -> int:
     device = here()
     jobs = asked.jobs if device.type == "cuda" else min(asked.jobs, os.cpu_count() or 1)
     rungs = dict(pair.split("=") for pair in asked.use)
-    found = train(asked.text, device, SIZES, rungs, jobs)
+    training = train(asked.text, device, SIZES, rungs, jobs)
     if asked.record:
-        print(save(found, slug(device), records.settings().records))
-    for i, (low, high) in enumerate(found.band()):
+        print(save(training, slug(device), records.settings().records))
+    for i, (low, high) in enumerate(training.band()):
         print(f"steps to {(i + 1) * EVERY:3}: {low:.4f} to {high:.4f}")
-    table = rows(found)
+    table = rows(training)
     wide = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
     for row in table:
         print("  ".join(f"{cell:{w}}" for cell, w in zip(row, wide, strict=True)).rstrip())
-    wrong = found.wrong()
+    wrong = training.wrong()
     inside = f"{len(SWAPS)} operators: every curve inside the band, every last step in its budget"
     print("\n".join(wrong) or inside)
     return 1 if wrong else 0

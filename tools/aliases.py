@@ -151,9 +151,11 @@ DOCS: dict[str, tuple[str, ...]] = {
 def names(ladder: str) -> list[str]:
     """Every name of a ladder's operators: alone, with `kw.`, as in torch, and the field's."""
     own = [*LADDERS[ladder], *_described(ladder)]
-    found = [name for function in own for name in (function, f"kw.{function}", *_torch(function))]
+    functions = [
+        name for function in own for name in (function, f"kw.{function}", *_torch(function))
+    ]
     # the search ignores case
-    return list({name.lower(): name for name in (*OTHERS.get(ladder, ()), *found)}.values())
+    return list({name.lower(): name for name in (*OTHERS.get(ladder, ()), *functions)}.values())
 
 
 def _described(ladder: str) -> list[str]:
@@ -163,9 +165,9 @@ def _described(ladder: str) -> list[str]:
 
 def _torch(function: str) -> list[str]:
     """The function in torch and in torch.nn.functional, where it is there."""
-    found: list[str] = []
+    names: list[str] = []
     if hasattr(torch, function):
-        found.append(f"torch.{function}")
+        names.append(f"torch.{function}")
     if hasattr(torch.nn.functional, function):
-        found += [f"F.{function}", f"torch.nn.functional.{function}"]
-    return found
+        names += [f"F.{function}", f"torch.nn.functional.{function}"]
+    return names

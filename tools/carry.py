@@ -62,7 +62,7 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
         sha: of the commit whose records are taken.
         names: these rungs only, "softmax.cuda_warp"; none: all that are not proven here.
     """
-    wanted, found = set(names), list[Record]()
+    wanted, same_records = set(names), list[Record]()
     counted = list[Counted]()
     tuned: list[tuple[Path, Version]] = []
     other = git_version.package(sha)
@@ -82,7 +82,7 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
         many = f"{len(old)} records, {len(counts)} counters"
         print(f"{name}: {why or f'the same kernels, {many}'}", flush=True)
         if not why:
-            found += old
+            same_records += old
             counted += counts
             tuned += ((path, mine) for path in tables)
     # all at the end: a run that is killed leaves everything as it was
@@ -90,13 +90,15 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
         _retable(path, mine)
     if counted:
         counters.save(counted, MACHINE)
-    if not found:
+    if not same_records:
         return None
     known = theirs.module("workbench.records.records")
-    runs = {id: known.runs(machine)[id] for machine, id in {(r.machine, r.run) for r in found}}
+    runs = {
+        id: known.runs(machine)[id] for machine, id in {(r.machine, r.run) for r in same_records}
+    }
     with tempfile.TemporaryDirectory() as folder:
         for run, environment in runs.items():
-            records.save([r for r in found if r.run == run], environment, Path(folder))
+            records.save([r for r in same_records if r.run == run], environment, Path(folder))
         return merge([Path(folder)])
 
 
@@ -190,8 +192,10 @@ def _definitions(of: Version) -> list[tuple[str, str]]:
     """Names and code of a rung's definitions, independent of the modules that contain them."""
     packages = proof._packages(of.package, of.ladder.package)
     reached = packages.reached([proof._entry(of.ladder, of.rung)])
-    found = ((name, code) for (_, name), code in reached.items() if not code.startswith("Import"))
-    return sorted((name, code.replace(of.package, "_")) for name, code in found)
+    same_records = (
+        (name, code) for (_, name), code in reached.items() if not code.startswith("Import")
+    )
+    return sorted((name, code.replace(of.package, "_")) for name, code in same_records)
 
 
 def _planned(of: Version, case_id: str, config: Any) -> tuple[str, list[tuple[str, Any]]]:

@@ -26,11 +26,11 @@ COUNTED = (
 )
 
 
-def steps(operator: str, machine: str, found: Iterable[Record]) -> list[list[str]]:
+def steps(operator: str, machine: str, timings: Iterable[Record]) -> list[list[str]]:
     """One row per CUDA C++ rung: its costs on the recorded case, and its time on a machine on the
     ladder's headline case."""
     lad = ladder(operator)
-    headline = metrics.headline(lad, machine, list(found))
+    headline = metrics.headline(lad, machine, list(timings))
     times = {r.name: metrics.microseconds(r.cold) for r in headline.rows} if headline else {}
     case = dissect.RECORDED[operator][0]
     recorded = {d.rung: d for d in dissect.load() if (d.operator, d.case) == (operator, case)}
@@ -61,8 +61,8 @@ def _costs(d: Dissection) -> list[str]:
     ]
 
 
-def steps_head(operator: str, machine: str, found: Iterable[Record]) -> str:
-    headline = metrics.headline(ladder(operator), machine, list(found))
+def steps_head(operator: str, machine: str, timings: Iterable[Record]) -> str:
+    headline = metrics.headline(ladder(operator), machine, list(timings))
     case = dissect.RECORDED[operator][0]
     timed = f"; time of `{headline.case}` on {machine}" if headline else ""
     return f"`{case}`, in the emulator{timed}:"

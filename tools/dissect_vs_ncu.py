@@ -86,14 +86,14 @@ class Pair:
         return abs(self.difference) <= ALIKE
 
 
-def pairs(found: Iterable[Dissection], counted: Iterable[Counted]) -> list[Pair]:
+def pairs(dissections: Iterable[Dissection], counted: Iterable[Counted]) -> list[Pair]:
     """Every quantity of every call that both have counted with the same source, unless both counts
     are 0."""
     launches: dict[tuple[str, str, str, str], list[Counted]] = {}
     for c in counted:
         launches.setdefault((c.operator, c.rung, c.case, c.hash), []).append(c)
     out: list[Pair] = []
-    for d in found:
+    for d in dissections:
         its = launches.get((d.operator, d.rung, d.case, d.hash), [])
         if len(its) != len(d.launches):
             continue

@@ -69,13 +69,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python tools/host_cost.py")
     parser.add_argument("--record", action="store_true", help="keep the samples in the records")
     asked = parser.parse_args()
-    found = {
+    samples_by_kind = {
         "commands_s": commands(),
         "calls_us": calls(),
         "sizes_us": sizes(),
         "emulator_s": emulator(),
     }
-    for kind, samples in found.items():
+    for kind, samples in samples_by_kind.items():
         print(f"{kind}:")
         for name, values in samples.items():
             print(f"  {name:28} {records.median(values):.4g}")
@@ -84,7 +84,9 @@ def main() -> None:
         environment = {"when": when, "load": os.getloadavg()[0], **facts(here())}
         path = (settings().records or records.ROOT) / slug(here()) / "host.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"environment": environment, **found}, indent=1) + "\n")
+        path.write_text(
+            json.dumps({"environment": environment, **samples_by_kind}, indent=1) + "\n"
+        )
         print(path)
 
 
@@ -107,25 +109,28 @@ def _children(words: tuple[str, ...], times: int) -> list[float]:
 def calls() -> Samples:
     """Microseconds of forward and backward of each call, ours and PyTorch's in turns."""
     torch.set_num_threads(1)
-    found: Samples = {}
+    times_of: Samples = {}
     with tempfile.TemporaryDirectory() as folder, hosted(Path(folder)):
         for name, (ours, theirs, *shapes) in CALLS.items():
-            made: dict[str, Callable] = {f"{name}, ours": both(ours, shapes),
+            functions: dict[str, Callable] = {f"{name}, ours": both(ours, shapes),
                                          f"{name}, torch": both(theirs, shapes)}  # fmt: skip
-            times = clock.time_host(made, lambda: None, random.Random(0), blocks=64)
-            found |= {who: [round(us, 2) for us in samples] for who, samples in times.items()}
-    return found
+            times = clock.time_host(functions, lambda: None, random.Random(0), blocks=64)
+            times_of |= {who: [round(us, 2) for us in samples] for who, samples in times.items()}
+    return times_of
 
 
 def sizes(count: int = 1000, each: int = 10, times: int = 5) -> Samples:
     """Microseconds a call of one batch size, and of many: each is new to the process once."""
     torch.set_num_threads(1)
-    found: Samples = {}
+    samples: Samples = {}
     with tempfile.TemporaryDirectory() as folder, hosted(Path(folder)), kw.use(**RUNGS):
-        for name, made in SIZES.items():
+        for name, function_of_width in SIZES.items():
             for turn in range(times):  # another width each time: its sizes have not been seen
                 width = 64 + 8 * turn
-                function, base = made(width), torch.zeros(count + 2, width, dtype=torch.bfloat16)
+                function, base = (
+                    function_of_width(width),
+                    torch.zeros(count + 2, width, dtype=torch.bfloat16),
+                )
                 rows = [base[:n] for n in range(2, count + 2)] * each
                 random.Random(turn).shuffle(rows)
                 for who, calls in (("one size", rows[:1] * len(rows)), (f"{count} sizes", rows)):
@@ -134,8 +139,8 @@ def sizes(count: int = 1000, each: int = 10, times: int = 5) -> Samples:
                     for x in calls:
                         function(x)
                     us = (time.process_time() - start) / len(calls) * 1e6
-                    found.setdefault(f"{name}, {who}", []).append(round(us, 2))
-    return found
+                    samples.setdefault(f"{name}, {who}", []).append(round(us, 2))
+    return samples
 
 
 def emulator(times: int = 5) -> Samples:
@@ -147,11 +152,11 @@ def emulator(times: int = 5) -> Samples:
         run(name, x, y, i32(THREADS), grid=THREADS // 256 + 1, block=256, workers=2)
         return time.process_time() - start
 
-    found: Samples = {}
+    samples: Samples = {}
     for name in ("meets", "scales"):
         once(name)
-        found[name] = [round(once(name), 4) for _ in range(times)]
-    return found
+        samples[name] = [round(once(name), 4) for _ in range(times)]
+    return samples
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernelwright.workbench.lessons import chapters, language, lesson, run
-from kernelwright.workbench.lessons.language import said
+from kernelwright.workbench.lessons.language import translate
 from kernelwright.workbench.lessons.lesson import (
     ENGLISH,
     LANGUAGES,
@@ -61,13 +61,13 @@ def page(done: Run) -> str:
     """A lesson as a page of the site."""
     of = done.lesson
     parts = [
-        f"# {said(f'Lesson {of.number}.', of.lang)} {of.title}",
+        f"# {translate(f'Lesson {of.number}.', of.lang)} {of.title}",
         f"<!-- lesson {of.name} of {digest(of)} -->",
-        *([f"> {said(language.BEHIND, of.lang)}"] if of.is_behind else []),
+        *([f"> {translate(language.BEHIND, of.lang)}"] if of.is_behind else []),
         of.summary,
         f"`kernelwright learn {of.name}{'' if of.lang == ENGLISH else f' --lang {of.lang}'}` "
-        + said(INTRODUCTION, of.lang)
-        + f"[{said('All lessons', of.lang)}](../lessons.md)",
+        + translate(INTRODUCTION, of.lang)
+        + f"[{translate('All lessons', of.lang)}](../lessons.md)",
     ]
     for step in of.steps:
         parts.append(f"## {step.title}")
@@ -84,7 +84,7 @@ def _part(part: Text | Code | Shown, done: Run) -> str:
     if isinstance(part, Code):
         return f"```{'cpp' if part.language == 'cuda' else part.language}\n{part.code}\n```"
     if part.table is None:
-        drawing = f"![{said(done.measured.picture.title, of.lang)}]({of.name}.svg)"
+        drawing = f"![{translate(done.measured.picture.title, of.lang)}]({of.name}.svg)"
         return "\n\n".join([drawing, *_machine(of)])
     return table(done.measured.table(part.table), of.lang)
 
@@ -94,21 +94,21 @@ def _machine(of: Lesson) -> list[str]:
         return []
     name = ALSO[of.name]
     up = "../" if of.lang == ENGLISH else "../../"
-    return [f"![{said(machine_pictures.TITLES[name], of.lang)}]({up}{name}.svg)"]
+    return [f"![{translate(machine_pictures.TITLES[name], of.lang)}]({up}{name}.svg)"]
 
 
-def table(found: Table, lang: str = ENGLISH) -> str:
+def table(source: Table, lang: str = ENGLISH) -> str:
     """A table in Markdown under its title."""
-    marked = found.source == RECORD
-    sides = [":" * found.is_figures(i) for i in range(len(found.columns))]
-    found = language.table(found, lang)
-    rows = ["| " + " | ".join(found.columns) + " |"]
+    marked = source.source == RECORD
+    sides = [":" * source.is_figures(i) for i in range(len(source.columns))]
+    source = language.table(source, lang)
+    rows = ["| " + " | ".join(source.columns) + " |"]
     rows.append("| " + " | ".join(f"---{side}" for side in sides) + " |")
-    for row in found.rows:
+    for row in source.rows:
         rows.append("| " + " | ".join(_cell(shown(c)) for c in row) + " |")
-    mark = f"**{found.source}**" if marked else found.source
+    mark = f"**{source.source}**" if marked else source.source
     end = f" ({mark}):" if lang == ENGLISH else f"（{mark}）："
-    return f"{found.title}{end}\n\n" + "\n".join(rows)
+    return f"{source.title}{end}\n\n" + "\n".join(rows)
 
 
 def _cell(text: str) -> str:
@@ -124,7 +124,7 @@ def _question(number: int, q: Question, done: Run) -> str:
         choices, text = f"（{'、'.join(q.choices)}）", f"{answer}。{q.why}"
     return (
         f"{number}. {q.question}{choices if q.choices else ''}\n\n"
-        f"<details><summary>{said('Answer', lang)}</summary>\n\n{text}\n\n</details>"
+        f"<details><summary>{translate('Answer', lang)}</summary>\n\n{text}\n\n</details>"
     )
 
 
@@ -141,22 +141,22 @@ def write(name: str) -> None:
 
 def stale(lang: str = ENGLISH) -> list[str]:
     """Lessons whose page is missing or was made of other files."""
-    found: list[str] = []
+    names: list[str] = []
     for name in lesson.NAMES:
         path = folder(lang) / f"{name}.md"
         mark = MARK.search(path.read_text(encoding="utf-8")) if path.exists() else None
         if mark is None or mark.groups() != (name, digest(lesson.read(name, lang))):
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def contents(lang: str = ENGLISH) -> str:
     """docs/lessons.md: the lessons, and what they and the exercises correspond to."""
     text = (folder(lang).parent / "lessons.md").read_text(encoding="utf-8")
-    for name, made in (("lessons", listing(lang)), ("chapters", chapters.markdown(lang))):
+    for name, text_of_list in (("lessons", listing(lang)), ("chapters", chapters.markdown(lang))):
         text = re.sub(
             rf"<!-- {name} -->\n.*?<!-- /{name} -->",
-            lambda _, n=name, m=made: f"<!-- {n} -->\n{m}\n<!-- /{n} -->",
+            lambda _, n=name, m=text_of_list: f"<!-- {n} -->\n{m}\n<!-- /{n} -->",
             text,
             flags=re.S,
         )
@@ -164,7 +164,7 @@ def contents(lang: str = ENGLISH) -> str:
 
 
 def listing(lang: str = ENGLISH) -> str:
-    rows = [f"| | {said('lesson', lang)} | |", "| ---: | --- | --- |"]
+    rows = [f"| | {translate('lesson', lang)} | |", "| ---: | --- | --- |"]
     for name in lesson.NAMES:
         of = lesson.read(name, lang)
         rows.append(f"| {of.number} | [{of.title}](lessons/{name}.md) | {of.summary} |")
@@ -173,10 +173,12 @@ def listing(lang: str = ENGLISH) -> str:
 
 def main(arguments: list[str]) -> None:
     if arguments == ["--check"]:
-        found = [(folder(x) / f"{n}.md").relative_to(ROOT) for x in LANGUAGES for n in stale(x)]
-        for path in found:
+        stale_pages = [
+            (folder(x) / f"{n}.md").relative_to(ROOT) for x in LANGUAGES for n in stale(x)
+        ]
+        for path in stale_pages:
             print(f"{path}: made of other files")
-        if found:
+        if stale_pages:
             sys.exit("python -m tools.lessons writes them")
         return
     for name in arguments or lesson.NAMES:

@@ -86,23 +86,23 @@ def _of_sms(size: int, sms: int) -> str:
 
 
 def _rate(roof: str, case: str) -> float:
-    found = recorded.record("roofs", roof, case).gbps
-    if found is None:
+    gbps = recorded.record("roofs", roof, case).gbps
+    if gbps is None:
         raise ValueError(f"{roof} on {case}: no bytes in its record")
-    return found
+    return gbps
 
 
 def memory() -> str:
     """Levels of an H200's memory below each other, their sizes, and bars of their bandwidths."""
-    found = levels()
-    fastest = max(rate for level in found for rate, _ in level.rates)
+    drawn_levels = levels()
+    fastest = max(rate for level in drawn_levels for rate, _ in level.rates)
     parts = [
         _text(0, 16, TITLES["memory"], "title"),
         _text(0, 38, "Bars: measured bandwidth of the whole GPU.", "soft"),
         _text(0, 54, "From top to bottom: farther from the thread, and slower.", "soft"),
     ]
     y = 68
-    for level in found:
+    for level in drawn_levels:
         rows = level.rates or ((0.0, "bandwidth not measured"),)
         tall = 30 + 20 * len(rows)
         parts.append(svg.rect("cell", 0.5, y + 0.5, WIDTH - 1, tall))
@@ -119,7 +119,7 @@ def memory() -> str:
         y += tall + 8
     said = "; ".join(
         f"{v.name}: {v.size}" + "".join(f", {r / 1e3:.2f} TB/s {w}" for r, w in v.rates)
-        for v in found
+        for v in drawn_levels
     )
     return svg.picture(parts, WIDTH, y, f"{TITLES['memory']}. {said}", STYLE)
 

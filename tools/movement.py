@@ -32,7 +32,7 @@ from kernelwright.workbench.binary_info.dissect import SECTOR, Dissection
 from kernelwright.workbench.records import metrics
 from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
 from kernelwright.workbench.report import strips
-from kernelwright.workbench.report.shown import headline
+from kernelwright.workbench.report.case_tables import headline
 from kernelwright.workbench.report.strips import banks as _banks
 from kernelwright.workbench.report.strips import sectors as _sectors
 from kernelwright.workbench.sanitize.tool_runner import apart
@@ -94,10 +94,10 @@ def load() -> dict[str, Facts]:
 
 def stale() -> Iterator[tuple[Ladder, Rung]]:
     """Rungs without a picture of their current source."""
-    found = load()
+    facts_by_rung = load()
     for operator in MODELS:
         for lad, rung in (*rungs(operator), *triton_rungs(operator)):
-            facts = found.get(f"{operator}.{rung.name}")
+            facts = facts_by_rung.get(f"{operator}.{rung.name}")
             path = FOLDER / f"{operator}.{rung.name}.svg"
             if facts is None or facts.hash != source_hash(lad, rung) or not path.exists():
                 yield lad, rung
@@ -127,35 +127,35 @@ def traced(lad: Ladder, rung: Rung, at: Case) -> Traced:
     return look.call(run, args)[0]
 
 
-def counters(found: Dissection) -> dict[str, float]:
+def counters(dissection: Dissection) -> dict[str, float]:
     """What a call cost, by the names that the pages use."""
-    accesses = [a for launch in found.launches for a in launch.accesses]
+    accesses = [a for launch in dissection.launches for a in launch.accesses]
     requests = sum(a.requests for a in accesses if a.sectors)
-    branches = [b for launch in found.launches for b in launch.branches]
+    branches = [b for launch in dissection.launches for b in launch.branches]
     out = {
-        "launches": len(found.launches),
-        "active lanes": round(found.active, 1),
+        "launches": len(dissection.launches),
+        "active lanes": round(dissection.active, 1),
         "divergent branches": sum(b.parted for b in branches),
-        "passes through shared memory": found.passes,
-        "bank conflicts": found.conflicts,
+        "passes through shared memory": dissection.passes,
+        "bank conflicts": dissection.conflicts,
         "global memory requests": requests,
-        TRAFFIC: round(found.sectors * SECTOR / found.cost, 2),
+        TRAFFIC: round(dissection.sectors * SECTOR / dissection.cost, 2),
     }
-    out[USED] = round(100 * found.asked / (found.sectors * SECTOR), 1)
+    out[USED] = round(100 * dissection.asked / (dissection.sectors * SECTOR), 1)
     return out
 
 
-def accessed(lad: Ladder, at: Case, found: movement_triton.Traced) -> dict[str, float]:
+def accessed(lad: Ladder, at: Case, trace: movement_triton.Traced) -> dict[str, float]:
     """The counters of a Triton rung: programs of its first launch, and what they access."""
     args = lad.operator.with_defaults(lad.operator.inputs(at, "cpu"))
     least = lad.operator.cost(**specs_of(args)).bytes
-    return {PROGRAMS: found.programs, ACCESSED: round(found.bytes / least, 2)}
+    return {PROGRAMS: trace.programs, ACCESSED: round(trace.bytes / least, 2)}
 
 
 # ---- the picture
 
 
-def picture(name: str, at: str, found: Traced) -> str:
+def picture(name: str, at: str, trace: Traced) -> str:
     """The requests of a warp from top to bottom, as an SVG that stands alone."""
     parts, y = strips.head(
         f"{name} on {at}",
@@ -165,9 +165,9 @@ def picture(name: str, at: str, found: Traced) -> str:
             "loads. Brown: stores.",
         ),
     )
-    for requests in _groups(found.requests):
+    for requests in _groups(trace.requests):
         for request in requests[:ALIKE]:
-            strip = _strip(request, found)
+            strip = _strip(request, trace)
             parts += strips.drawn(strip, y)
             y += strip.high
         if len(requests) > ALIKE:
@@ -179,14 +179,14 @@ def picture(name: str, at: str, found: Traced) -> str:
 
 def _groups(requests: tuple[Request, ...]) -> list[list[Request]]:
     """Requests of one line and tensor, in the order of their first."""
-    found: dict[tuple[Any, ...], list[Request]] = {}
+    groups: dict[tuple[Any, ...], list[Request]] = {}
     for r in requests:
-        found.setdefault((r.place.line, r.kind, r.memory), []).append(r)
-    return list(found.values())
+        groups.setdefault((r.place.line, r.kind, r.memory), []).append(r)
+    return list(groups.values())
 
 
-def _strip(r: Request, found: Traced) -> strips.Strip:
-    cells, words = _banks(r) if r.memory == "shared" else _sectors(r, found.sizes[r.memory])
+def _strip(r: Request, trace: Traced) -> strips.Strip:
+    cells, words = _banks(r) if r.memory == "shared" else _sectors(r, trace.sizes[r.memory])
     label = f"{r.place.line or ''} {r.kind} {r.memory}".strip()
     return strips.Strip(label, cells, words, r.kind)
 
@@ -194,11 +194,11 @@ def _strip(r: Request, found: Traced) -> strips.Strip:
 # ---- the steps of a page
 
 
-def section(operator: str, found: list[Record]) -> str:
+def section(operator: str, timings: list[Record]) -> str:
     """A page's part on each CUDA C++ rung: its picture, the lines that changed, the counter that
     moved, the time, and the next bottleneck; then the same of each Triton rung, without a diff."""
     facts = load()
-    table = headline(ladder(operator), found)
+    table = headline(ladder(operator), timings)
     out: list[str] = []
     before: Rung | None = None
     for lad, rung in rungs(operator):
@@ -290,10 +290,10 @@ def limit(source: str) -> str:
     header = re.match(r"(?:\s*//.*\n)+", source) or re.match(r'"""(.*?)"""', source, re.S)
     lines = [line.strip().strip('/"').strip() for line in header[0].splitlines()] if header else []
     text = " ".join(line or "\n" for line in lines)
-    found = re.search(r"Limit: ([^\n]*?)(?= [A-Z]\w+(?: `[^`]*`)?: | *\n|$)", text)
-    if not found:
+    match = re.search(r"Limit: ([^\n]*?)(?= [A-Z]\w+(?: `[^`]*`)?: | *\n|$)", text)
+    if not match:
         raise ValueError("a rung's header has no Limit")
-    return found[1]
+    return match[1]
 
 
 def _changes(before: str, old: str, new: str) -> list[str]:
@@ -333,12 +333,12 @@ def main() -> None:
         path = FOLDER / f"{name}.svg"
         if rung.backend == "triton":
             look = movement_triton.traced(lad, rung, at)
-            drawn, found = movement_triton.picture(name, at.id, look), accessed(lad, at, look)
+            drawn, values = movement_triton.picture(name, at.id, look), accessed(lad, at, look)
         else:
             drawn = picture(name, at.id, traced(lad, rung, at))
-            found = counters(dissect.dissect(lad, rung, at))
+            values = counters(dissect.dissect(lad, rung, at))
         path.write_text(drawn, encoding="utf-8")
-        facts[name] = Facts(source_hash(lad, rung), at.id, found)
+        facts[name] = Facts(source_hash(lad, rung), at.id, values)
         print(path.relative_to(ROOT), flush=True)
     kept = {f"{op}.{r.name}" for op in MODELS for _, r in (*rungs(op), *triton_rungs(op))}
     text = {k: vars(facts[k]) for k in sorted(facts) if k in kept}

@@ -73,7 +73,7 @@ def _recorded() -> Iterator[list[Traced]]:
     """The launches that are interpreted inside the block."""
     from triton.runtime.interpreter import InterpreterBuilder
 
-    found: list[Traced] = []
+    traces: list[Traced] = []
     events: list[tuple[tuple[int, ...], str, np.ndarray, int]] = []
     real = interpreter.launch
     load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
@@ -104,31 +104,31 @@ def _recorded() -> Iterator[list[Traced]]:
                 continue
             name = next(n for n, a in first.items() if a <= at[0] < a + sizes[n])
             accesses.append(Access(numbers[program], kind, name, at - first[name], width))
-        found.append(Traced(int(np.prod(step.grid)), tuple(accesses), sizes))
+        traces.append(Traced(int(np.prod(step.grid)), tuple(accesses), sizes))
 
     with (
         patch.object(interpreter, "launch", launch),
         patch.object(InterpreterBuilder, "create_masked_load", loading),
         patch.object(InterpreterBuilder, "create_masked_store", storing),
     ):
-        yield found
+        yield traces
 
 
-def picture(name: str, at: str, found: Traced) -> str:
+def picture(name: str, at: str, trace: Traced) -> str:
     """The accesses of the first programs from top to bottom, as an SVG that stands alone."""
     parts, y = strips.head(
         name,
         (
-            f"{at}, {found.programs:,} program{'s' * (found.programs > 1)}: the loads and stores "
+            f"{at}, {trace.programs:,} program{'s' * (trace.programs > 1)}: the loads and stores "
             "of the first ones, in order. A cell is a part of a tensor; it is filled as far as the "
             "program accesses it. Blue: loads. Brown: stores.",
         ),
     )
-    drawn = [a for a in found.accesses if a.program < PROGRAMS]
+    drawn = [a for a in trace.accesses if a.program < PROGRAMS]
     for _, same in groupby(drawn, key=lambda a: (a.program, a.kind, a.tensor)):
         accesses = list(same)
         for access in accesses[:ALIKE]:
-            strip = _strip(access, found.sizes[access.tensor])
+            strip = _strip(access, trace.sizes[access.tensor])
             parts += strips.drawn(strip, y)
             y += strip.high
         if len(accesses) > ALIKE:

@@ -169,14 +169,14 @@ def barriers(path: Path) -> list[Barrier]:
         blank,
         flags=re.S,
     )
-    found: list[Barrier] = []
+    calls: list[Barrier] = []
     for m in BARRIER.finditer(blank):
         if re.search(r"void\s+$", blank[: m.start()]):
             continue
         end = _closing(blank, blank.index("(", m.start())) + 1
         end += blank[end : end + 1] == ";"
-        found.append(Barrier(path, text, blank.count("\n", 0, m.start()) + 1, m.start(), end))
-    return found
+        calls.append(Barrier(path, text, blank.count("\n", 0, m.start()) + 1, m.start(), end))
+    return calls
 
 
 def _closing(text: str, at: int) -> int:
@@ -191,7 +191,7 @@ def _closing(text: str, at: int) -> int:
 def calls_by_barrier(names: Iterable[str] = ()) -> dict[tuple[Path, Barrier], list[Call]]:
     """For each source and barrier that its kernels reach: calls that reach it, those with the most
     parallelism first."""
-    found: dict[tuple[Path, Barrier], list[Call]] = defaultdict(list)
+    calls_of: dict[tuple[Path, Barrier], list[Call]] = defaultdict(list)
     known: dict[Path, list[Barrier]] = {}
     pairs = [p for p in chosen(names) if p[1].backend == "cuda"]
     prepare(pairs)
@@ -214,10 +214,10 @@ def calls_by_barrier(names: Iterable[str] = ()) -> dict[tuple[Path, Barrier], li
                 for path in includes.files(source):
                     for barrier in known.setdefault(path, barriers(path)):
                         if any((str(path), barrier.line) in places for places in here):
-                            found[source, barrier].append(call)
+                            calls_of[source, barrier].append(call)
     return {
         (source, barrier): sorted(calls, key=lambda c: _size(c, source), reverse=True)[:CALLS]
-        for (source, barrier), calls in sorted(found.items(), key=_order)
+        for (source, barrier), calls in sorted(calls_of.items(), key=_order)
     }
 
 
@@ -264,13 +264,13 @@ def mutate(
     copied = mutated(source, barrier)
     for call in calls:
         for seed in seeds:
-            got, found = swapped(call, source, copied).watched(tuple(CHECKS), seed)
-            found = [f for f in found if (f.check, f.lines) not in _standing(call, seed)]
-            noticed = list(dict.fromkeys(f.check for f in found))
+            got, findings = swapped(call, source, copied).watched(tuple(CHECKS), seed)
+            findings = [f for f in findings if (f.check, f.lines) not in _standing(call, seed)]
+            noticed = list(dict.fromkeys(f.check for f in findings))
             if got is not None and not noticed and not _same(call, got, seed):
                 noticed = ["value"]
             by += [n for n in noticed if n not in by]
-            says = says or next((f.text.splitlines()[0] for f in found), "")
+            says = says or next((f.text.splitlines()[0] for f in findings), "")
         if by:
             break
     why = REDUNDANT.get(barrier.key, {}).get(_place(source), "")
@@ -285,8 +285,8 @@ def _standing(call: Call, seed: int) -> set[tuple[str, tuple[str, ...]]]:
     """The findings of the checks in the original rung."""
     key = id(call), seed
     if key not in _stood:
-        found = call.watched(tuple(CHECKS), seed)[1]
-        _stood[key] = call, {(f.check, f.lines) for f in found}
+        findings = call.watched(tuple(CHECKS), seed)[1]
+        _stood[key] = call, {(f.check, f.lines) for f in findings}
     return _stood[key][1]
 
 

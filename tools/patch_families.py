@@ -82,20 +82,21 @@ def classes() -> Iterator[tuple[str, type]]:
 
 def page() -> str:
     """The page's text."""
-    found: dict[str, dict[tuple[str, bool], list[str]]] = defaultdict(lambda: defaultdict(list))
+    families: dict[str, dict[tuple[str, bool], list[str]]] = defaultdict(lambda: defaultdict(list))
     for family, cls in classes():
         if (part := part_of(cls)) is not None:
-            found[family][part].append(cls.__name__)
-    served = {f: parts for f, parts in found.items() if any(known for _, known in parts)}
+            families[family][part].append(cls.__name__)
+    served = {f: parts for f, parts in families.items() if any(known for _, known in parts)}
     counts = {
-        part: [sum(len(x.get((part, yes), ())) for x in found.values()) for yes in (True, False)]
+        part: [sum(len(x.get((part, yes), ())) for x in families.values()) for yes in (True, False)]
         for part in PARTS
     }
+    total = len(families)
     lines = [
         "# Model families and `kw.patch`",
         "",
         "`python -m tools.patch_families` generates this page from transformers",
-        f"{transformers.__version__}. {len(served)} of {len(found)} families with such parts have",
+        f"{transformers.__version__}. {len(served)} of {total} families with such parts have",
         "classes whose code `patch` recognizes. In a model, `patch` also examines and tests each",
         "module (its activation, for example) and reports why it leaves one unchanged. `+` means",
         "that classes of a part are recognized; a name is that of a class that is left unchanged.",

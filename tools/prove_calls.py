@@ -85,16 +85,16 @@ def main() -> None:
         return
     wanted = asked.operators or [*FIRST, *sorted(set(forwards()) - {*FIRST})]
     cpp_extension.build()
-    found = list(_in_processes(wanted, asked))
-    wrong = [line for line in found if line["problems"]]
+    results = list(_in_processes(wanted, asked))
+    wrong = [line for line in results if line["problems"]]
     for line in wrong:
         print(f"{line['operator']}: {line['problems'][0]}")
     agreed: dict[str, int] = {}
-    for line in found:
+    for line in results:
         if not line["problems"]:
             agreed |= line["agreed"]
     path = record(agreed, asked.into or records.home())
-    print(f"{len(agreed)} operators agree, {len(wrong)} of {len(found)} compared do not: {path}")
+    print(f"{len(agreed)} operators agree, {len(wrong)} of {len(results)} compared do not: {path}")
     if wrong:
         sys.exit(1)
 

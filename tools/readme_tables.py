@@ -56,7 +56,7 @@ from kernelwright.workbench.records.metrics import (
 )
 from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
 from kernelwright.workbench.report import charts, overview, sections
-from kernelwright.workbench.report.shown import headline, shown
+from kernelwright.workbench.report.case_tables import current, headline
 from kernelwright.workbench.scaffold.stub import stub
 from tools import (
     attention_table,
@@ -86,18 +86,18 @@ PICTURES = ROOT / "docs" / "ladders"
 
 def texts() -> dict[Path, str]:
     """Every generated file and its expected content."""
-    found = records.load(REFERENCE_MACHINE)
+    timings = records.load(REFERENCE_MACHINE)
     out: dict[Path, str] = {}
     docs = sorted((ROOT / "docs").glob("*.md"))
     for path in (ROOT / "README.md", *docs, *sorted(OPS.glob("*/*/README.md"))):
         if path.exists():
             text = path.read_text(encoding="utf-8")
-            out[path] = MARKED.sub(lambda m: f"{m[1]}{render(m[2], found)}{m[4]}", text)
+            out[path] = MARKED.sub(lambda m: f"{m[1]}{render(m[2], timings)}{m[4]}", text)
             for operator in re.findall(r"<!-- table:start (\S+) -->", text):
-                if headline(ladder(operator), found):
-                    out[PICTURES / f"{operator}.svg"] = picture(found, operator)
-    if made := patched.load(REFERENCE_MACHINE):
-        out[ROOT / "docs" / "training_step.svg"] = training_picture.picture(made)
+                if headline(ladder(operator), timings):
+                    out[PICTURES / f"{operator}.svg"] = picture(timings, operator)
+    if patched_step := patched.load(REFERENCE_MACHINE):
+        out[ROOT / "docs" / "training_step.svg"] = training_picture.picture(patched_step)
     if trained := training.load(REFERENCE_MACHINE):
         out[ROOT / "docs" / "training.svg"] = _curves(trained)
     for name, drawn in machine_pictures.PICTURES.items():
@@ -108,7 +108,7 @@ def texts() -> dict[Path, str]:
     return out
 
 
-def render(name: str, found: list[Record]) -> str:
+def render(name: str, timings: list[Record]) -> str:
     """The table that a marker names, as Markdown.
 
     Raises:
@@ -116,33 +116,33 @@ def render(name: str, found: list[Record]) -> str:
     """
     kind, *rest = name.split()
     if kind == "operators" and not rest:
-        return operators(found)
+        return operators(timings)
     if kind == "featured" and not rest:
-        return featured(found)
+        return featured(timings)
     if kind == "fusion":
-        return _fusion(found, " ".join(rest))
+        return _fusion(timings, " ".join(rest))
     if kind == "patched" and not rest:
         return _patched(patched.load(REFERENCE_MACHINE))
     if kind == "training" and not rest:
         return _training(training.load(REFERENCE_MACHINE))
     if kind == "host" and not rest:
-        return _host(found)
+        return _host(timings)
     if kind == "triton" and not rest:
         return _triton()
     if kind == "attention" and not rest:
         return _attention()
     if not rest and kind in {x.name for x in ladders()}:
-        return _ladder(found, kind)
+        return _ladder(timings, kind)
     if kind == "ladder" and rest:
-        return _ladder(found, *rest)
+        return _ladder(timings, *rest)
     if kind == "start" and len(rest) == 1:
-        return _start(found, rest[0])
+        return _start(timings, rest[0])
     if kind == "cases" and len(rest) == 1:
-        return _cases(found, rest[0])
+        return _cases(timings, rest[0])
     if kind == "dissect" and len(rest) == 1:
-        return _dissected(found, rest[0])
+        return _dissected(timings, rest[0])
     if kind == "steps" and len(rest) == 1:
-        return movement.section(rest[0], found)
+        return movement.section(rest[0], timings)
     if kind == "counters" and len(rest) == 1:
         return _counters(rest[0])
     raise ValueError(
@@ -152,13 +152,13 @@ def render(name: str, found: list[Record]) -> str:
     )
 
 
-def operators(found: list[Record]) -> str:
+def operators(timings: list[Record]) -> str:
     """Every ladder in a line: its rungs, and over all its timed cases the geometric means of its
     best rung written here against the roof, PyTorch and the best peer."""
     head = ["operator", "rungs", "proven", "timed cases", "of roof", "over torch", "over best peer"]
     rows = [head]
     for lad in ladders():
-        best = [(t.ours, t) for t in shown(lad, found) if t.ours]
+        best = [(t.ours, t) for t in current(lad, timings) if t.ours]
         gpu = [r for r in lad.rungs if r.is_gpu]
         proven = sum(bool(proven_on(lad, r)) for r in gpu)
         folder = (lad.folder).relative_to(ROOT).as_posix()
@@ -168,27 +168,27 @@ def operators(found: list[Record]) -> str:
                 str(len(lad.rungs)),
                 f"{proven} of {len(gpu)}",
                 str(len(best)) if best else "no record",
-                *_means(lad, found),
+                *_means(lad, timings),
             ]
         )
     return _markdown(rows, "lrrrrrr")
 
 
-def featured(found: list[Record]) -> str:
+def featured(timings: list[Record]) -> str:
     """README's few operators, in the columns that matter first."""
     rows = [["operator", "of roof", "over PyTorch", "over the best peer"]]
     for name in FEATURED:
         lad = ladder(name)
         folder = lad.folder.relative_to(ROOT).as_posix()
-        rows.append([f"[{lad.name}]({folder})", *_means(lad, found)])
+        rows.append([f"[{lad.name}]({folder})", *_means(lad, timings)])
     return _markdown(rows, "lrrr")
 
 
-def _means(lad: Ladder, found: list[Record]) -> list[str]:
+def _means(lad: Ladder, timings: list[Record]) -> list[str]:
     """Geometric means over the timed cases of the best rung written here: its share of the roof,
     its factor over PyTorch (n/a where PyTorch only emulates the operator) and over the best
     peer."""
-    best = [(t.ours, t) for t in shown(lad, found) if t.ours]
+    best = [(t.ours, t) for t in current(lad, timings) if t.ours]
     over_torch = times(_mean([overview.over_torch(lad, row, t) for row, t in best])) or "n/a"
     peers = [overview.over_peer(lad, row) for row, _ in best]
     of_roof = percent(_mean([row.of_roof for row, _ in best]))
@@ -200,13 +200,13 @@ def _mean(ratios: list[float | None]) -> float | None:
     return statistics.geometric_mean(known) if known else None
 
 
-def _fusion(found: list[Record], name: str = "") -> str:
+def _fusion(timings: list[Record], name: str = "") -> str:
     """Kernels and accesses as counted here, the kernels that the profiler saw and the time, of
     the examples whose name begins with `name`."""
     counted = [r for r in fusion.rows() if r.example.startswith(name)]
     if not counted:
         raise ValueError(f"table:fusion {name}: no example begins so")
-    timed = {(r.case, r.rung): r for r in found if r.operator == "fusion" and r.cold}
+    timed = {(r.case, r.rung): r for r in timings if r.operator == "fusion" and r.cold}
     rows = [["", "kernels", "tensors read or written", "on the H200", ""]]
     for row in counted:
         record = timed.get((row.example, row.way))
@@ -216,11 +216,11 @@ def _fusion(found: list[Record], name: str = "") -> str:
     return _markdown(rows, "lrrrl")
 
 
-def _host(found: list[Record]) -> str:
+def _host(timings: list[Record]) -> str:
     """Public functions beside PyTorch's own, on the smallest timed case."""
     rows = [["host time of a call", "kw", "torch", "kw / torch"]]
     for lad in ladders():
-        by_name = {r.rung: r for r in found if r.operator == lad.name and r.rung[:5] == "host:"}
+        by_name = {r.rung: r for r in timings if r.operator == lad.name and r.rung[:5] == "host:"}
         for suffix, what in (("", "no gradient"), ("+backward", "forward and backward")):
             ours, theirs = (by_name.get(f"host:{who}{suffix}") for who in ("kw", "torch"))
             if ours and theirs and ours.run == theirs.run:
@@ -232,16 +232,18 @@ def _host(found: list[Record]) -> str:
 
 def _triton() -> str:
     """How many Triton rungs are the same machine code under two versions, and which are not."""
-    found = data.document(records.ROOT / triton_versions.FILE, None)
-    if found is None:
+    document = data.document(records.ROOT / triton_versions.FILE, None)
+    if document is None:
         return "No record of another version of Triton yet.\n"
-    one, other = found["versions"]
-    every = len(found["same"]) + len(found["other"])
-    text = f"Of {every} Triton rungs, {len(found['same'])} compile to the same machine code for an "
-    text += f"H200 (`{found['arch']}`) with Triton {one} and {other}"
-    few = min((found["same"], found["other"]), key=len)
+    one, other = document["versions"]
+    every = len(document["same"]) + len(document["other"])
+    text = (
+        f"Of {every} Triton rungs, {len(document['same'])} compile to the same machine code for an "
+    )
+    text += f"H200 (`{document['arch']}`) with Triton {one} and {other}"
+    few = min((document["same"], document["other"]), key=len)
     if few:
-        which = "" if few is found["same"] else "the others are "
+        which = "" if few is document["same"] else "the others are "
         text += f": {which}" + ", ".join(f"`{n}`" for n in few)
     text += "."
     return "\n".join(textwrap.wrap(text, 100, break_on_hyphens=False)) + "\n"
@@ -254,48 +256,48 @@ def _attention() -> str:
     return _markdown(rows, "rrrrl" + "r" * 7)
 
 
-def _patched(found: patched.Patched | None) -> str:
-    if found is None:
+def _patched(step: patched.Patched | None) -> str:
+    if step is None:
         return f"No record of a patched model on {REFERENCE_MACHINE} yet.\n"
-    s = found.shape
+    s = step.shape
     head = (
         f"{s['layers']} layers of {s['hidden']} ({s['intermediate']} in the MLP), {s['heads']} "
         f"heads, {s['kv_heads']} of keys, vocabulary {s['vocabulary']}; bfloat16, "
         f"{s['batch']} x {s['tokens']} tokens a step, PyTorch's fused AdamW; on "
         f"{REFERENCE_MACHINE}:"
     )
-    return f"{head}\n\n{_markdown(patched.rows(found), 'l' + 'r' * 6)}"
+    return f"{head}\n\n{_markdown(patched.rows(step), 'l' + 'r' * 6)}"
 
 
-def _training(found: training.Training | None) -> str:
-    if found is None:
+def _training(run: training.Training | None) -> str:
+    if run is None:
         return f"No record of the training check on {REFERENCE_MACHINE} yet.\n"
-    rows = training.rows(found)
+    rows = training.rows(run)
     verdict = (
-        "; ".join(found.wrong()) or "all curves are inside the band, and all last steps are correct"
+        "; ".join(run.wrong()) or "all curves are inside the band, and all last steps are correct"
     )
     return f"On {REFERENCE_MACHINE}: {verdict}.\n\n{_markdown(rows, 'lrrrl')}"
 
 
-def _curves(found: training.Training) -> str:
+def _curves(run: training.Training) -> str:
     """The band, the curves that made it and those of every swap."""
-    band = found.band()
-    runs = [("cuda", r.curve) for runs in found.swapped.values() for r in runs]
-    runs += [("torch", r.curve) for r in found.native]
+    band = run.band()
+    runs = [("cuda", r.curve) for runs in run.swapped.values() for r in runs]
+    runs += [("torch", r.curve) for r in run.native]
     svg = charts.band(
         band,
         runs,
         at=[str((i + 1) * training.EVERY) for i in range(len(band))],
         title="A GPT-2's loss with each operator swapped in alone, against the band's middle",
-        caption=f"band: PyTorch's {len(found.native)} orders of the data (grey), 10% wider; green: "
-        f"{len(found.swapped)} swaps, the same orders; by steps, on {REFERENCE_MACHINE}",
+        caption=f"band: PyTorch's {len(run.native)} orders of the data (grey), 10% wider; green: "
+        f"{len(run.swapped)} swaps, the same orders; by steps, on {REFERENCE_MACHINE}",
     )
     return charts.standalone(svg)
 
 
-def _ladder(found: list[Record], operator: str, case: str = "") -> str:
+def _ladder(timings: list[Record], operator: str, case: str = "") -> str:
     lad = ladder(operator)
-    table = metrics.table(lad, REFERENCE_MACHINE, case, found) if case else headline(lad, found)
+    table = metrics.table(lad, REFERENCE_MACHINE, case, timings) if case else headline(lad, timings)
     if table is None:
         return f"No record of {operator} on {REFERENCE_MACHINE} yet.\n"
     head = ["rung", "cold", "rate", "of roof", "over below", "over best peer", "host"]
@@ -315,13 +317,12 @@ def _ladder(found: list[Record], operator: str, case: str = "") -> str:
     return f"{head}{roof}:\n\n{_markdown(rows, 'lrrrrrrrl')}"
 
 
-def _start(found: list[Record], operator: str) -> str:
+def _start(timings: list[Record], operator: str) -> str:
     """The first lines of an operator's page: how to call it, its figures, and its picture."""
     lad = ladder(operator)
     calls = ", ".join(_call(name) for name in LADDERS[".".join(lad.folder.parts[-2:])])
-    return (
-        f"- **Use**: {calls}\n- **Figures**: {_figures(lad, found)}\n- {_picture(found, operator)}"
-    )
+    figures, picture = _figures(lad, timings), _picture(timings, operator)
+    return f"- **Use**: {calls}\n- **Figures**: {figures}\n- {picture}"
 
 
 def _call(name: str) -> str:
@@ -337,30 +338,30 @@ def _call(name: str) -> str:
     return call
 
 
-def _figures(lad: Ladder, found: list[Record]) -> str:
+def _figures(lad: Ladder, timings: list[Record]) -> str:
     """The means over the timed cases, as a sentence, and how to time other shapes."""
-    n = sum(bool(t.ours) for t in shown(lad, found))
+    n = sum(bool(t.ours) for t in current(lad, timings))
     sample = f"`kernelwright bench {lad.name} --sample 40` times shapes that it was not tuned for"
     if n == 0:
         return f"the dispatched rung has no timing on {REFERENCE_MACHINE} yet. {sample}."
     words = ("of the roof", "PyTorch's speed", "the best peer's")
-    means = zip(_means(lad, found), words, strict=True)
+    means = zip(_means(lad, timings), words, strict=True)
     text = ", ".join(f"{mean} {what}" for mean, what in means if mean not in ("", "n/a"))
     cases = f"{n} cases" if n > 1 else "one case"
     return f"`{lad.name}`: {text} (geometric means over {cases} on {REFERENCE_MACHINE}). {sample}."
 
 
-def _picture(found: list[Record], operator: str) -> str:
-    table = headline(ladder(operator), found)
+def _picture(timings: list[Record], operator: str) -> str:
+    table = headline(ladder(operator), timings)
     if table is None:
         return f"**Picture**: none, because no rung has a timing on {REFERENCE_MACHINE} yet.\n"
     says = f"{operator}, `{table.case}`: each rung's share of the measured roof"
     return f"**Picture**:\n\n  ![{says}](../../../../../docs/ladders/{operator}.svg)\n"
 
 
-def _cases(found: list[Record], operator: str) -> str:
+def _cases(timings: list[Record], operator: str) -> str:
     lad = ladder(operator)
-    tables = shown(lad, found)
+    tables = current(lad, timings)
     if not tables:
         return f"No record of {operator} on {REFERENCE_MACHINE} yet.\n"
     theirs = sorted({r.name for t in tables for r in t.timed if not r.rung})
@@ -378,9 +379,9 @@ def _cases(found: list[Record], operator: str) -> str:
     return _markdown(rows, "ll" + "r" * (len(rows[0]) - 2))
 
 
-def _dissected(found: list[Record], operator: str) -> str:
-    rows = dissect_tables.steps(operator, REFERENCE_MACHINE, found)
-    head = dissect_tables.steps_head(operator, REFERENCE_MACHINE, found)
+def _dissected(timings: list[Record], operator: str) -> str:
+    rows = dissect_tables.steps(operator, REFERENCE_MACHINE, timings)
+    head = dissect_tables.steps_head(operator, REFERENCE_MACHINE, timings)
     return f"{head}\n\n{_markdown(rows, 'l' + 'r' * (len(rows[0]) - 1))}"
 
 
@@ -392,13 +393,13 @@ def _counters(operator: str) -> str:
     return table + "".join(f"\n{reason}\n" for reason in reasons)
 
 
-def picture(found: list[Record], operator: str) -> str:
+def picture(timings: list[Record], operator: str) -> str:
     """A ladder's chart, a file that stands alone in light and in dark."""
     lad = ladder(operator)
-    table = headline(lad, found)
+    table = headline(lad, timings)
     if table is None:
         case = next(c.id for c in lad.operator.cases if c.use == "bench")
-        table = metrics.table(lad, REFERENCE_MACHINE, case, found)
+        table = metrics.table(lad, REFERENCE_MACHINE, case, timings)
     title = f"{lad.name}, {table.label}" if table.label else lad.name
     caption = f"{table.case} on {REFERENCE_MACHINE}: share of the measured roof"
     rung = sections.dispatched(lad, REFERENCE_MACHINE, table.case)
@@ -414,8 +415,8 @@ def _markdown(rows: list[list[str]], align: str) -> str:
 
 def main() -> None:
     check = sys.argv[1:] == ["--check"]
-    stale, found = 0, texts()
-    for path, text in found.items():
+    stale, pages = 0, texts()
+    for path, text in pages.items():
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         stale += 1

@@ -146,9 +146,9 @@ def _unwatched(chosen: list[Ladder], machine: str) -> Iterator[Job]:
 def _untimed(lad: Ladder, machine: str) -> Iterator[str]:
     """Bench cases that a rung written here takes and for which its current source has none, or
     none of what serves with the config with which it does."""
-    found = records.load(machine, lad.name)
-    kept = {(r.rung, r.case, r.hash) for r in found}
-    configs = {(r.rung, r.case, json.dumps(r.config, sort_keys=True)) for r in found}
+    timings = records.load(machine, lad.name)
+    kept = {(r.rung, r.case, r.hash) for r in timings}
+    configs = {(r.rung, r.case, json.dumps(r.config, sort_keys=True)) for r in timings}
     gpu = gpu_of(here()) or H200
     rungs = [(r, r.supports or _anything, source_hash(lad, r)) for r in lad.rungs if r.is_ours]
     for case in lad.operator.cases:
@@ -270,14 +270,14 @@ def _compile(name: str, part: int) -> None:
     (lad,) = (x for x in ladders() if x.name == name)
     prepare((lad, rung) for rung in lad.rungs)
     for case in [c for c in lad.operator.cases if c.use == "bench"][part::PARTS]:
-        made = lad.operator.inputs(case, "cuda")
-        args = lad.operator.with_defaults(made)
+        inputs = lad.operator.inputs(case, "cuda")
+        args = lad.operator.with_defaults(inputs)
         for make in _makers(lad, args):
             try:
                 make()
             except Exception as e:  # noqa: BLE001 - whatever a rung or a library raises
                 print(f"  {name} {case.id}: {one_line(e)}", flush=True)
-        del made, args
+        del inputs, args
         torch.cuda.empty_cache()
 
 

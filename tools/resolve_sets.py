@@ -42,8 +42,8 @@ def main() -> int:
             said, _ = pip.communicate()
             if pip.returncode:
                 failed.append(name)
-            found = f"does not resolve\n{said}" if pip.returncode else "resolves"
-            print(f"constraints/{name}.txt, Python {python}: {found}", flush=True)
+            verdict = f"does not resolve\n{said}" if pip.returncode else "resolves"
+            print(f"constraints/{name}.txt, Python {python}: {verdict}", flush=True)
     return 1 if failed else 0
 
 

@@ -75,9 +75,9 @@ def ladder(name: str) -> Ladder:
 
 def shapes(seed: int) -> list[tuple[int, int]]:
     """Every pair of rows and columns, in a random order."""
-    found = [(r, c) for r in ROWS for c in COLUMNS]
-    random.Random(seed).shuffle(found)
-    return found
+    pairs = [(r, c) for r in ROWS for c in COLUMNS]
+    random.Random(seed).shuffle(pairs)
+    return pairs
 
 
 def arguments(of: Ladder, rows: int, columns: int, dtype: str, device: str) -> dict:
@@ -94,8 +94,8 @@ def compile_all(names: list[str], dtype: str) -> None:
     work = [(name, c, dtype, part) for name in names for c in COLUMNS for part in range(PARTS)]
     # fork: a worker starts with everything imported
     with multiprocessing.get_context("fork").Pool(max(1, (os.cpu_count() or 1) - 2)) as pool:
-        found = sum(pool.starmap(compiled, work, chunksize=1))
-    print(f"{found} kernels compiled")
+        count = sum(pool.starmap(compiled, work, chunksize=1))
+    print(f"{count} kernels compiled")
 
 
 def compiled(name: str, columns: int, dtype: str, part: int) -> int:
@@ -147,16 +147,20 @@ def sweep(path: Path, names: list[str], seconds: float, seed: int, dtype: str) -
 
 def times(of: Ladder, specs: dict, tried: list[Tried]) -> dict[str, float]:
     """Microseconds of every choice. What launches the same as another one was timed once."""
-    found = {label(t.rung, t.config): t.us for t in tried if t.us is not None}
+    us_by_label = {label(t.rung, t.config): t.us for t in tried if t.us is not None}
     for name in {t.rung for t in tried}:
         rung = of.rung(name)
         planned = {label(name, c): plan_of(of, rung, specs, config=c).launches
                    for c in rung.configs if rung.is_gpu}  # fmt: skip
         for one, launches in planned.items():
-            same = (found[x] for x, other in planned.items() if x in found and other == launches)
-            if one not in found and (us := next(same, None)):
-                found[one] = us
-    return found
+            same = (
+                us_by_label[x]
+                for x, other in planned.items()
+                if x in us_by_label and other == launches
+            )
+            if one not in us_by_label and (us := next(same, None)):
+                us_by_label[one] = us
+    return us_by_label
 
 
 def own(of: Ladder, specs: dict) -> str:
@@ -187,22 +191,22 @@ def fit(path: Path) -> None:
         used = [r for i, r in enumerate(rows) if i % HELD_OUT]
         held = rows[::HELD_OUT]
         leaves = grown(used)
-        found = {
+        regrets_of = {
             "own order": regrets(held, [r["own"] for r in held]),
             "tree": regrets(held, [choice(leaves, r) for r in held]),
         }
         print(f"{name}: {len(used)} shapes, {len(leaves)} leaves; on {len(held)} others,"
               f" geometric mean and 95th percentile of the time over the best:")  # fmt: skip
-        for who, values in found.items():
+        for who, values in regrets_of.items():
             print(f"  {who:9} {geometric(values):.3f} {percentile(values, 95):.3f}")
         for leaf in leaves:
             print(f"  {told(leaf)}")
-        if geometric(found["tree"]) >= geometric(found["own order"]):
+        if geometric(regrets_of["tree"]) >= geometric(regrets_of["own order"]):
             print("  not better than the ladder's own order: not written")
             continue
         leaves = grown(rows)
         sources = {x["rung"]: document["sources"][f"{name}.{x['rung']}"] for x in leaves}
-        validated = {who: round(percentile(v, 95), 3) for who, v in found.items()}
+        validated = {who: round(percentile(v, 95), 3) for who, v in regrets_of.items()}
         table = {"shapes": len(rows), "validated": validated,
                  "sources": sources, "leaves": leaves}  # fmt: skip
         target = fitted.path(name, dtype, capability)
@@ -226,11 +230,11 @@ def grown(rows: list[Row]) -> list[dict]:
         if len(mine) < LEAST:
             return math.inf, ()
         cost, name = best_of(mine)
-        found = [(cost + LEAF, ((*box, name),))]
+        trees = [(cost + LEAF, ((*box, name),))]
         cuts = [(best(r0, i, c0, c1), best(i + 1, r1, c0, c1)) for i in range(r0, r1)]
         cuts += [(best(r0, r1, c0, i), best(r0, r1, i + 1, c1)) for i in range(c0, c1)]
-        found += [(a[0] + b[0], (*a[1], *b[1])) for a, b in cuts]
-        return min(found, key=lambda x: x[0])
+        trees += [(a[0] + b[0], (*a[1], *b[1])) for a, b in cuts]
+        return min(trees, key=lambda x: x[0])
 
     _, parts = best(0, len(ends["rows"]) - 1, 0, len(ends["columns"]) - 1)
     leaves = []

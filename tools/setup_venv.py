@@ -70,13 +70,13 @@ def _cuda_torch() -> str | None:
 
 def _fresh(venv: Path, extras: list[str], name: str | None) -> None:
     _run(sys.executable, "-m", "venv", str(venv))
-    found = next((n for n in ([name] if name else SETS) if _has_a_cpu_build(venv, n)), None)
-    name = found or name or "newest"
-    sizes = {**(TORCH_CPU if found else TORCH_CUDA), **OTHERS}
+    set_name = next((n for n in ([name] if name else SETS) if _has_a_cpu_build(venv, n)), None)
+    name = set_name or name or "newest"
+    sizes = {**(TORCH_CPU if set_name else TORCH_CUDA), **OTHERS}
     listed = ", ".join(f"{what} {mb} MB" for what, mb in sizes.items())
     print(f"Making {venv.name} of constraints/{name}.txt: downloads about {sum(sizes.values())} MB")
-    print(f"({listed}); {2.5 if found else 6.5} GB on disk.")
-    if not found:
+    print(f"({listed}); {2.5 if set_name else 6.5} GB on disk.")
+    if not set_name:
         print("pip finds no CPU build of PyTorch; README.md says how to get that, 2.5 GB smaller.")
     sys.stdout.flush()
     _run(*_pip(venv), "-c", str(constraints(name)), "-e", f"{ROOT}[{','.join(extras)}]")

@@ -182,9 +182,9 @@ def api() -> str:
         kind = "class" if isinstance(getattr(kernelwright, name), type) else "function"
         out += f"\n## {name}\n\n```{{eval-rst}}\n.. auto{kind}:: kernelwright.{name}\n```\n"
     for module in kernelwright._MODULES:
-        found = getattr(kernelwright, module)
-        for name in found.__all__:
-            kind = "class" if isinstance(getattr(found, name), type) else "function"
+        part = getattr(kernelwright, module)
+        for name in part.__all__:
+            kind = "class" if isinstance(getattr(part, name), type) else "function"
             full = f"{module}.{name}"
             out += f"\n## {full}\n\n```{{eval-rst}}\n.. auto{kind}:: kernelwright.{full}\n```\n"
     return out

@@ -17,8 +17,8 @@ from kernelwright.workbench.listing import OPERATORS, TEACHING, teaching
 def text() -> str:
     """The contents of the file: {operator: names of rungs}."""
     own = (lad for lad in ladders() if lad.package.startswith(OPERATORS))
-    found = {lad.name: names for lad in own if (names := teaching(lad))}
-    return json.dumps(found, indent=1, sort_keys=True) + "\n"
+    rungs = {lad.name: names for lad in own if (names := teaching(lad))}
+    return json.dumps(rungs, indent=1, sort_keys=True) + "\n"
 
 
 def main() -> None:

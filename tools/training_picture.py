@@ -25,11 +25,11 @@ text { fill: var(--ink); font: 20px ui-sans-serif, system-ui, "Segoe UI", Roboto
 KINDS = {UNPATCHED: "theirs", LIGER: "peer", OURS: "ours"}
 
 
-def picture(found: Patched) -> str:
+def picture(step: Patched) -> str:
     """Tokens a second and peak memory of each variant, as an SVG that stands alone."""
-    s = found.shape
+    s = step.shape
     tokens = s["batch"] * s["tokens"]
-    ran = {name: v for name in KINDS if (v := found.variants.get(name)) and v.step_ms}
+    ran = {name: v for name in KINDS if (v := step.variants.get(name)) and v.step_ms}
     rates = {name: tokens / statistics.median(v.step_ms) for name, v in ran.items()}
     memory = {name: v.peak_bytes / 2**30 for name, v in ran.items()}
     parts = [

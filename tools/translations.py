@@ -112,8 +112,8 @@ def read(name: str) -> str:
 
 def changed(page: str) -> list[str]:
     """The sections of a page's source that are not those that were translated."""
-    found = HEADER.match(read(page))
-    translated = found[2].split() if found else []
+    header = HEADER.match(read(page))
+    translated = header[2].split() if header else []
     return [head for head, of in sections(read(PAGES[page])).items() if of not in translated]
 
 
@@ -272,13 +272,13 @@ def main(arguments: Sequence[str]) -> int:
             (ROOT / page).write_text(recorded(page), encoding="utf-8")
         elif option == "--outdated" and changed(page):
             (ROOT / page).write_text(noticed(page), encoding="utf-8")
-    found = {page: changed(page) for page in existing()}
+    changes = {page: changed(page) for page in existing()}
     if asked := quiz.untranslated("zh"):
-        found["quiz.zh.toml"] = asked
-    for page, heads in found.items():
+        changes["quiz.zh.toml"] = asked
+    for page, heads in changes.items():
         if heads:
             print(f"{page}: its source has changed in: {'; '.join(heads)}")
-    return int(option == "--check" and any(found.values()))
+    return int(option == "--check" and any(changes.values()))
 
 
 if __name__ == "__main__":

@@ -33,19 +33,19 @@ FILE = "triton.json"
 def compiled() -> dict[str, dict[str, str]]:
     """By rung, by config and case: a digest of the machine code of its launches."""
     modes.compile_only()
-    found: dict[str, dict[str, str]] = {}
+    digests: dict[str, dict[str, str]] = {}
     for lad in ladders():
         for rung in (r for r in lad.rungs if r.backend == "triton"):
             name = f"{lad.name}.{rung.name}"
-            found[name] = {
+            digests[name] = {
                 f"{config} {case.id}": _digest(
                     inspection.inspect(lad, rung.name, case, H200.arch, config)
                 )
                 for config in rung.configs
                 for case in _cases(lad, rung)
             }
-            print(name, len(found[name]), file=sys.stderr, flush=True)
-    return found
+            print(name, len(digests[name]), file=sys.stderr, flush=True)
+    return digests
 
 
 def _cases(lad: Ladder, rung: Rung) -> Iterator[Case]:
@@ -85,9 +85,9 @@ def main() -> None:
         words.write.write_text(json.dumps({"triton": version, "rungs": compiled()}))
         return
     one, other = (json.loads(path.read_text()) for path in words.files)
-    found = compare(one, other)
-    (records.ROOT / FILE).write_text(json.dumps(found, indent=1) + "\n")
-    print(f"{len(found['same'])} of {len(one['rungs'])} rungs are the same machine code")
+    comparison = compare(one, other)
+    (records.ROOT / FILE).write_text(json.dumps(comparison, indent=1) + "\n")
+    print(f"{len(comparison['same'])} of {len(one['rungs'])} rungs are the same machine code")
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=5)
     turns = parser.parse_args().turns
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
         plain, loops, fibers = (folder / name for name in ("plain", "loops", "fibers"))
         for settings in (loops, fibers):
             settings.mkdir()

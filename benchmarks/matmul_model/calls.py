@@ -50,9 +50,9 @@ def call(choice: Choice, args: dict[str, Any]) -> Callable[[], Any]:
 
 
 def kernels(choices: Iterable[Choice], args: dict[str, Any]) -> list[CudaKernel]:
-    specs, found = specs_of(args), []
+    specs, plans = specs_of(args), []
     for rung, config in choices:
         if rung.supports(H200, **specs) is None:
             entry = getattr(cuda, rung.entry.split(":")[1])
-            found += [step.kernel for step in entry(H200, config, **specs).launches]
-    return found
+            plans += [step.kernel for step in entry(H200, config, **specs).launches]
+    return plans

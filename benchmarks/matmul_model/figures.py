@@ -20,10 +20,10 @@ BAR = 0.92
 
 def rows(path: Path) -> list[dict[str, Any]]:
     """The products of a file, each with "medians" of its times."""
-    found = [json.loads(line) for line in path.read_text().splitlines()]
+    measured = [json.loads(line) for line in path.read_text().splitlines()]
     return [
         row | {"medians": {name: median(x) for name, x in row["times"].items()}}
-        for row in found
+        for row in measured
         if "times" in row
     ]
 

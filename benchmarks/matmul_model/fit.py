@@ -40,15 +40,15 @@ class Timed:
 
 
 def records(path: Path = RECORDS) -> list[Timed]:
-    found = []
+    candidate = []
     for row in figures.rows(path):
         us = row["medians"]
         ours = {name: us[name] for name in NAMED.keys() & us.keys()}
         if ours:
             specs = sweep.specs((*row["shape"], row["layout"]))
             library = math.sqrt(us["cublas"] * us["cublas again"])
-            found.append(Timed(calls.product(**specs), ours, library))
-    return found
+            candidate.append(Timed(calls.product(**specs), ours, library))
+    return candidate
 
 
 def estimate(name: str, p: Product, of: Constants) -> float:
@@ -87,9 +87,9 @@ def search(
     for _ in range(steps):
         changed = generator.sample(list(asdict(best)), generator.choice((1, 1, 2, 3)))
         moved = {x: getattr(best, x) * math.exp(generator.gauss(0, width)) for x in changed}
-        found = replace(best, **moved)
-        if (score := cost(found)) < least:
-            best, least = found, score
+        candidate = replace(best, **moved)
+        if (score := cost(candidate)) < least:
+            best, least = candidate, score
         width = max(0.03, width * 0.998)
     return best
 

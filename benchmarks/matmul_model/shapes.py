@@ -35,34 +35,34 @@ def layers(seed: int, count: int) -> list[Product]:
     """Forward, gradient of the input, gradient of the weight, at 128 to 9,000 tokens. Their number
     is no operand's stride, and so need not be a multiple of 8."""
     generator = random.Random(seed)
-    made: list[Product] = []
+    products_drawn: list[Product] = []
     for _ in range(count):
         n, k = generator.choice(LAYERS)
         tokens = _between(generator, 128, 9000)
         kind = generator.choice(("forward", "forward", "input", "weight"))
         products = {"forward": (tokens, n, k, "NT"), "input": (tokens, k, n, "NN")}
-        made.append(products.get(kind, (n, k, tokens, "TN")))
-    return made
+        products_drawn.append(products.get(kind, (n, k, tokens, "TN")))
+    return products_drawn
 
 
 def multiples(seed: int, count: int) -> list[Product]:
     """Any multiples of 8, log-uniform."""
     generator = random.Random(seed)
-    made: list[Product] = []
+    products_drawn: list[Product] = []
     for _ in range(count):
         m, n, k = (_between(generator, low, 12000) // 8 * 8 for low in (128, 256, 256))
-        made.append((m, n, k, generator.choice(("NT", "NN", "TN"))))
-    return made
+        products_drawn.append((m, n, k, generator.choice(("NT", "NN", "TN"))))
+    return products_drawn
 
 
 def few(seed: int, count: int) -> list[Product]:
     """Forward at 1 to 127 tokens."""
     generator = random.Random(seed)
-    made: list[Product] = []
+    products_drawn: list[Product] = []
     for _ in range(count):
         n, k = generator.choice(LAYERS)
-        made.append((_between(generator, 1, 127), n, k, "NT"))
-    return made
+        products_drawn.append((_between(generator, 1, 127), n, k, "NT"))
+    return products_drawn
 
 
 def sampled(seed: int, count: int) -> list[tuple[str, Product]]:

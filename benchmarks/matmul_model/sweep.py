@@ -61,11 +61,11 @@ def specs(product: shapes.Product) -> dict[str, TensorSpec]:
 
 
 def _operands(product: shapes.Product) -> dict[str, torch.Tensor]:
-    def made(spec: TensorSpec) -> torch.Tensor:
+    def filled(spec: TensorSpec) -> torch.Tensor:
         numbers = torch.randn(spec.numel(), device="cuda", dtype=spec.dtype)
         return numbers.as_strided(spec.shape, spec.strides)
 
-    return {name: made(spec) for name, spec in specs(product).items()}
+    return {name: filled(spec) for name, spec in specs(product).items()}
 
 
 def _times(product, configs, rounds, generator):

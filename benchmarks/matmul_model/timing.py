@@ -34,7 +34,7 @@ def replayed(
     runs}."""
     for graph in graphs.values():
         graph.replay()
-    names, found = list(graphs), {name: [] for name in graphs}
+    names, times = list(graphs), {name: [] for name in graphs}
     mhz, watts = [], []
     for _ in range(rounds):
         generator.shuffle(names)
@@ -46,8 +46,8 @@ def replayed(
         reading = nvml.read(uuid(torch.cuda.current_device()))  # while they run
         torch.cuda.synchronize()
         for name, (start, end) in marks.items():
-            found[name].append(round(start.elapsed_time(end) * 1e3 / calls, 4))
+            times[name].append(round(start.elapsed_time(end) * 1e3 / calls, 4))
         if reading is not None:
             mhz.append(reading.sm_mhz)
             watts.append(reading.watts)
-    return {"times": found, "mhz": mhz, "watts": watts}
+    return {"times": times, "mhz": mhz, "watts": watts}

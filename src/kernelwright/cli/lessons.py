@@ -98,7 +98,7 @@ def learn(
 def _lesson(out: Output, of: Any, answers: list[str], picture: Path | None, as_json: bool) -> int:
     with waiting(f"running lesson {of.name}", out):
         from kernelwright.workbench.lessons import run as module
-        from kernelwright.workbench.lessons.language import cell, said
+        from kernelwright.workbench.lessons.language import cell, translate
         from kernelwright.workbench.lessons.tables import shown
 
         from .render import lessons as show
@@ -121,10 +121,10 @@ def _lesson(out: Output, of: Any, answers: list[str], picture: Path | None, as_j
     for i, q in enumerate(of.questions):
         if not as_json:
             out.print("", show.question(i + 1, q, of.lang), sep="\n")
-        given = _answer(out, said("your answer: ", of.lang), of.lang) if asks else None
+        given = _answer(out, translate("your answer: ", of.lang), of.lang) if asks else None
         asks = given is not None
         if given is not None and not module.right(given, q, done.measured):
-            given = _answer(out, said("wrong; try once more: ", of.lang), of.lang) or given
+            given = _answer(out, translate("wrong; try once more: ", of.lang), of.lang) or given
         answers += [given] if given is not None else []
         if i < len(answers):
             checked.append(module.right(answers[i], q, done.measured))
@@ -140,10 +140,10 @@ def _lesson(out: Output, of: Any, answers: list[str], picture: Path | None, as_j
 
 def _turns(out: Output, lang: str) -> bool:
     """Wait until a reader asks for the next page; False at the end of standard input."""
-    from kernelwright.workbench.lessons.language import said
+    from kernelwright.workbench.lessons.language import translate
 
     try:
-        out.input(said("Enter for the next page: ", lang))
+        out.input(translate("Enter for the next page: ", lang))
     except EOFError:
         return False
     return True
@@ -151,11 +151,11 @@ def _turns(out: Output, lang: str) -> bool:
 
 def _answer(out: Output, prompt: str, lang: str) -> str | None:
     """A line of standard input; None at its end. On a terminal, an empty line is no answer."""
-    from kernelwright.workbench.lessons.language import said
+    from kernelwright.workbench.lessons.language import translate
 
     try:
         while not (given := out.input(prompt)).strip() and sys.stdin.isatty():
-            prompt = said("an answer, or Ctrl-D to stop: ", lang)
+            prompt = translate("an answer, or Ctrl-D to stop: ", lang)
         return given
     except EOFError:
         return None
@@ -163,7 +163,7 @@ def _answer(out: Output, prompt: str, lang: str) -> str | None:
 
 def _quiz(out: Output, as_json: bool, lang: str) -> int:
     from kernelwright.workbench.lessons import quiz as module
-    from kernelwright.workbench.lessons.language import said
+    from kernelwright.workbench.lessons.language import translate
 
     from .render import lessons as show
 
@@ -174,7 +174,7 @@ def _quiz(out: Output, as_json: bool, lang: str) -> int:
     right, missed = 0, list[module.Item]()
     for i, of in enumerate(items, 1):
         out.print("", show.item(i, len(items), of, lang), sep="\n")
-        given = _answer(out, said("your answer: ", lang) if sys.stdin.isatty() else "", lang)
+        given = _answer(out, translate("your answer: ", lang) if sys.stdin.isatty() else "", lang)
         if given is None:
             break
         if not given.strip():  # skipped

@@ -327,7 +327,7 @@ def {{}}({given}):
             native_calls.start()
         return bound
 
-    def _found(self, *args: Any) -> Callable:
+    def _bound_for_cpp(self, *args: Any) -> Callable:
         """Like `_bound`; calls that an open plan serves need no key here, because C++ keeps one."""
         *given, rung = args
         bound = self._open.bound(tuple(given), rung)
@@ -346,7 +346,7 @@ def {{}}({given}):
         if self._ladder.name not in native_calls.proven():
             return
         kinds = kinds_of(self._ladder.operator)
-        self.now = self.in_cpp = module.Caller(kinds, self._found, self._plain)
+        self.now = self.in_cpp = module.Caller(kinds, self._bound_for_cpp, self._plain)
         for names in self._users:
             names["run"] = self.now
 

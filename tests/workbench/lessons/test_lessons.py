@@ -64,7 +64,7 @@ def untranslated(measured):
     words += [measured.picture.title, *measured.picture.notes]
     words += [w for s in measured.picture.strips for w in (s.label, s.words)]
     plain = [w for w in words if re.search(r"[A-Za-z]{2,} [a-z]{2,}", w)]
-    return [w for w in plain if not re.search(r"[\u4e00-\u9fff]", language.said(w, "zh"))]
+    return [w for w in plain if not re.search(r"[\u4e00-\u9fff]", language.translate(w, "zh"))]
 
 
 @pytest.mark.parametrize("name", lesson.NAMES)
@@ -162,9 +162,10 @@ def test_words_of_the_answer_are_right_in_both_languages(monkeypatch):
 
 def test_numbers_of_words_are_those_of_the_source(monkeypatch):
     monkeypatch.setattr(language, "_words", lambda lang: {"# of # lanes": "# / # 个 lane"})
-    assert language.said("16 of 32 lanes", "zh") == "16 / 32 个 lane"
+    assert language.translate("16 of 32 lanes", "zh") == "16 / 32 个 lane"
     assert (
-        language.said("H200", "zh") == "H200" and language.said("no entry 3", "zh") == "no entry 3"
+        language.translate("H200", "zh") == "H200"
+        and language.said("no entry 3", "zh") == "no entry 3"
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from kernelwright.dispatch import ladder, ladders
 from kernelwright.dispatch.selection import config_of
 from kernelwright.workbench.records import metrics
-from kernelwright.workbench.report import origin, overview, report, sections, shown
+from kernelwright.workbench.report import case_tables, origin, overview, report, sections
 from support.reports import (
     CPU,
     HOSTILE,
@@ -98,7 +98,7 @@ def test_the_first_screen_has_every_timed_case(page, monkeypatch):
     assert found["machines"] == [MACHINE]
     lad, made = ladder("softmax"), made_up()
     rows = found["rows"][MACHINE]["softmax"]
-    tables = shown.shown(lad, made)
+    tables = case_tables.current(lad, made)
     assert [r["case"] for r in rows] == [t.case for t in tables] and tables
     for row, t in zip(rows, tables, strict=True):
         native = next(r for r in t.rows if r.name == "native")
@@ -183,13 +183,15 @@ def test_a_case_is_shown_where_what_serves_it_is_timed(monkeypatch):
     lad = ladder("softmax")
     timed = metrics.timed_cases(lad, MACHINE, found)
     row = lad.rung("triton_row")
-    monkeypatch.setattr(shown, "served", lambda *of: (row, config_of(lad, row, *of[1:])))
-    assert [t.case for t in shown.shown(lad, found)] == timed
+    monkeypatch.setattr(case_tables, "served", lambda *of: (row, config_of(lad, row, *of[1:])))
+    assert [t.case for t in case_tables.current(lad, found)] == timed
     at = ("triton_row", timed[0])
     left = [r for r in found if (r.rung, r.case) != at]
-    assert [t.case for t in shown.shown(lad, left)] == timed[1:]
+    assert [t.case for t in case_tables.current(lad, left)] == timed[1:]
     other = [replace(r, config={"tile": 3}) if (r.rung, r.case) == at else r for r in found]
-    assert [t.case for t in shown.shown(lad, other)] == timed[1:], "nobody is served that config"
+    assert [t.case for t in case_tables.current(lad, other)] == timed[1:], (
+        "nobody is served that config"
+    )
     left = [r for r in found if r.rung != "triton_row"]
     assert "No record of softmax" in readme_tables.render("cases softmax", left)
     rows = report._first_screen([MACHINE], left, frozenset())["rows"]

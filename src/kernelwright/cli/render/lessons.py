@@ -13,7 +13,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from kernelwright.workbench.lessons import language, run
-from kernelwright.workbench.lessons.language import said
+from kernelwright.workbench.lessons.language import translate
 from kernelwright.workbench.lessons.lesson import ENGLISH, Code, Lesson, Question, Shown, Step
 from kernelwright.workbench.lessons.lesson import Text as Prose
 from kernelwright.workbench.lessons.quiz import LETTERS, Item
@@ -35,7 +35,7 @@ BLOCKS = "·▁▂▃▄▅▆▇█"
 
 def listing(lessons: Sequence[Lesson], lang: str = ENGLISH) -> RenderableType:
     """The lessons in order."""
-    heads = Column(said("lesson", lang)), Column(said("topic", lang), 9, wraps=True)
+    heads = Column(translate("lesson", lang)), Column(translate("topic", lang), 9, wraps=True)
     table = tables.Table(Column("", right=True), *heads)
     for of in lessons:
         table.add(str(of.number), Text(of.name, "bold"), of.title)
@@ -47,11 +47,11 @@ def lesson(done: Run, out: Output) -> list[list[RenderableType]]:
     of = done.lesson
     out.push_theme(THEME)
     first: list[RenderableType] = [
-        Text(f"{said(f'Lesson {of.number}.', of.lang)} {of.title}", "bold"),
+        Text(f"{translate(f'Lesson {of.number}.', of.lang)} {of.title}", "bold"),
         _prose(of.summary, out),
     ]
     if of.is_behind:
-        first.append(Note(said(language.BEHIND, of.lang)))
+        first.append(Note(translate(language.BEHIND, of.lang)))
     pages = [_step(i, step, done, out) for i, step in enumerate(of.steps, 1)]
     pages[0][:0] = first
     for table in done.here:
@@ -136,19 +136,19 @@ def _cells(strip: Strip, room: int) -> str:
 
 def question(number: int, q: Question, lang: str = ENGLISH) -> Text:
     choices = f" ({', '.join(q.choices)})" if q.choices else ""
-    return Text(f"{said(f'Question {number}. ', lang)}{q.question}{choices}")
+    return Text(f"{translate(f'Question {number}. ', lang)}{q.question}{choices}")
 
 
 def answered(q: Question, right: bool, answer: str, lang: str = ENGLISH) -> Text:
     """The text about a checked answer."""
-    rest = said(": {answer}. {why}", lang).format(answer=answer, why=q.why)
+    rest = translate(": {answer}. {why}", lang).format(answer=answer, why=q.why)
     return Text.assemble(_verdict(right, lang), rest)
 
 
 def _verdict(right: bool, lang: str) -> tuple[str, str]:
     if right:
-        return said("correct", lang), "bold green"
-    return said("wrong; the answer is", lang), "bold red"
+        return translate("correct", lang), "bold green"
+    return translate("wrong; the answer is", lang), "bold red"
 
 
 def how_to_answer(of: Lesson) -> Note:
@@ -157,29 +157,29 @@ def how_to_answer(of: Lesson) -> Note:
 
 
 def _next(arguments: str, lang: str) -> Note:
-    return Note(f"{said('next: ', lang)}kernelwright learn {arguments}", "bold")
+    return Note(f"{translate('next: ', lang)}kernelwright learn {arguments}", "bold")
 
 
 def item(number: int, count: int, of: Item, lang: str = ENGLISH) -> Text:
-    head = said(f"{number} of {count} ({{topic}}). ", lang).format(topic=of.topic)
+    head = translate(f"{number} of {count} ({{topic}}). ", lang).format(topic=of.topic)
     lines = [head + of.question]
     lines += [f"  {letter}  {choice}" for letter, choice in zip(LETTERS, of.choices, strict=False)]
     return Text("\n".join(lines))
 
 
 def item_answered(of: Item, right: bool, lang: str = ENGLISH) -> Text:
-    see = f"{said('see ', lang)}{of.see}"
-    rest = said(": {letter}, {answer}. {why}", lang)
+    see = f"{translate('see ', lang)}{of.see}"
+    rest = translate(": {letter}, {answer}. {why}", lang)
     rest = rest.format(letter=of.letter, answer=of.answer, why=of.why)
     return Text.assemble(_verdict(right, lang), rest, "\n", (see, "dim"))
 
 
 def score(right: int, asked: int, missed: Sequence[Item], lang: str = ENGLISH) -> Group:
     """The result of a quiz, and what to read or run."""
-    lines: list[RenderableType] = [Text(said(f"{right} of {asked} correct", lang), "bold")]
+    lines: list[RenderableType] = [Text(translate(f"{right} of {asked} correct", lang), "bold")]
     see = dict.fromkeys(of.see for of in missed)
     if see:
-        lines.append(Text(said("to read or run: ", lang) + "; ".join(see)))
+        lines.append(Text(translate("to read or run: ", lang) + "; ".join(see)))
     return Group(*lines)
 
 

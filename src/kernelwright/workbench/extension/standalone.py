@@ -26,7 +26,7 @@ def source_of(function: Any, name: str) -> str:
         return (
             f"import {function.__module__}\n\n{name} = {function.__module__}.{function.__name__}\n"
         )
-    closure = _Found({}, {})
+    closure = _Closure({}, {})
     closure.follow(inspect.unwrap(function), function.__name__)
     lines = [*sorted(closure.imports.values()), "", *closure.definitions.values()]
     if function.__name__ != name:
@@ -34,7 +34,7 @@ def source_of(function: Any, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-class _Found:
+class _Closure:
     def __init__(self, imports: dict[str, str], definitions: dict[str, str]):
         self.imports, self.definitions = imports, definitions
 

@@ -174,7 +174,7 @@ class Judging:
             if verdict.passed and not wrong:
                 none = "not timed: it is not right on any input of more than 32 elements"
             return replace(verdict, no_kernels=some, no_costs=some, no_times=none)
-        facts = static_info.found(self.box, self._trial(probe), self.target, self.limits)
+        facts = static_info.fields(self.box, self._trial(probe), self.target, self.limits)
         verdict = replace(verdict, **facts)
         if wrong:
             return replace(verdict, no_times=none)

@@ -28,7 +28,7 @@ class Named(Protocol):
     def name(self) -> str: ...
 
 
-def found(box: Box, trial: Trial, target: Named, limits: Limits) -> dict[str, Any]:
+def fields(box: Box, trial: Trial, target: Named, limits: Limits) -> dict[str, Any]:
     """Fields of the verdict: kernels and costs, or why they are not known."""
     kernels, no_kernels = _kernels(box, trial, target, limits)
     costs, no_costs = _costs(box, trial)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import lesson
-from .language import said
+from .language import translate
 from .lesson import FOLDER
 
 
@@ -48,14 +48,16 @@ def subjects() -> tuple[Subject, ...]:
 def markdown(lang: str = lesson.ENGLISH) -> str:
     """The table for the page of the lessons, in a language."""
     heads = ("subject", "here", "PMPP", "GPU MODE", "interview question")
-    rows = ["| " + " | ".join(said(h, lang) for h in heads) + " |"]
+    rows = ["| " + " | ".join(translate(h, lang) for h in heads) + " |"]
     rows.append("| --- | --- | --- | --- | --- |")
     ops = "../src/kernelwright/ops" if lang == lesson.ENGLISH else "../../src/kernelwright/ops"
     for s in subjects():
-        here = [f"{said('lesson', lang)} [{lesson.NUMBERS[n]}](lessons/{n}.md)" for n in s.lessons]
+        here = [
+            f"{translate('lesson', lang)} [{lesson.NUMBERS[n]}](lessons/{n}.md)" for n in s.lessons
+        ]
         here += [f"`{n}`" for n in s.exercises]
         here += [f"[{p.split('/')[-1]}]({ops}/{p}/README.md)" for p in s.pages]
-        subject, interview = said(s.subject, lang), said(s.interview, lang)
+        subject, interview = translate(s.subject, lang), translate(s.interview, lang)
         cells = (subject, ", ".join(here), _list(s.pmpp), _list(s.lectures), interview)
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows)

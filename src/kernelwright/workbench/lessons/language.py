@@ -47,7 +47,7 @@ def _words(lang: str) -> dict[str, str]:
     return tomllib.loads(path.read_text(encoding="utf-8"))["words"] if path.exists() else {}
 
 
-def said(words: str, lang: str) -> str:
+def translate(words: str, lang: str) -> str:
     """Words in a language; names and formulas, which have no translation, as they are."""
     numbers = iter(_NUMBER.findall(words))
     translated = _words(lang).get(_NUMBER.sub("#", words))
@@ -55,17 +55,17 @@ def said(words: str, lang: str) -> str:
 
 
 def cell(value: _T, lang: str) -> _T | str:
-    return said(value, lang) if isinstance(value, str) else value
+    return translate(value, lang) if isinstance(value, str) else value
 
 
 def table(of: Table, lang: str) -> Table:
     """A table whose title, headings and words are in a language."""
     return replace(
         of,
-        title=said(of.title, lang),
-        columns=tuple(said(c, lang) for c in of.columns),
+        title=translate(of.title, lang),
+        columns=tuple(translate(c, lang) for c in of.columns),
         rows=tuple(tuple(cell(c, lang) for c in row) for row in of.rows),
-        source=said(of.source, lang),
+        source=translate(of.source, lang),
     )
 
 
@@ -73,14 +73,14 @@ def picture(of: Picture, lang: str) -> Picture:
     """A picture whose title, notes and labels are in a language."""
     return replace(
         of,
-        title=said(of.title, lang),
-        notes=tuple(said(n, lang) for n in of.notes),
+        title=translate(of.title, lang),
+        notes=tuple(translate(n, lang) for n in of.notes),
         strips=tuple(
             replace(
                 s,
-                label=said(s.label, lang),
-                words=said(s.words, lang),
-                axes=s.axes and replace(s.axes, name=said(s.axes.name, lang)),
+                label=translate(s.label, lang),
+                words=translate(s.words, lang),
+                axes=s.axes and replace(s.axes, name=translate(s.axes.name, lang)),
             )
             for s in of.strips
         ),

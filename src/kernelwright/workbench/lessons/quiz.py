@@ -9,7 +9,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import Any
 
-from .language import said
+from .language import translate
 from .lesson import ENGLISH, FOLDER
 
 LETTERS = "abcd"
@@ -61,7 +61,7 @@ def _read(name: str) -> dict[str, Any]:
 def _translated(of: Item, text: dict[str, Any], lang: str) -> Item:
     choices = tuple(text.get("choices", of.choices))
     answer = choices[of.choices.index(of.answer)]
-    return Item(said(of.topic, lang), text["question"], choices, answer, text["why"], of.see)
+    return Item(translate(of.topic, lang), text["question"], choices, answer, text["why"], of.see)
 
 
 def digest(of: Item) -> str:

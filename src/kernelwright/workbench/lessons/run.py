@@ -86,7 +86,7 @@ def right(given: str, question: Question, measured: Measured) -> bool:
     truth = answer(question, measured)
     given = given.strip().rstrip("%").replace(",", "")
     if isinstance(truth, str):
-        names = {language.said(truth, lang).casefold() for lang in LANGUAGES}
+        names = {language.translate(truth, lang).casefold() for lang in LANGUAGES}
         return given.casefold() in names
     try:
         number = float(given)

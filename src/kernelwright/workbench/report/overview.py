@@ -14,7 +14,7 @@ from kernelwright.workbench.records import metrics, records
 from kernelwright.workbench.records.metrics import Row, Table
 from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
 
-from . import shown
+from . import case_tables
 
 
 def machines(measured: Iterable[Record], runs_here: frozenset[str]) -> list[str]:
@@ -47,7 +47,7 @@ def opening(machines: list[str]) -> tuple[str, str]:
 def tables(lad: Ladder, machine: str, measured: list[Record]) -> list[Table]:
     """A ladder's timed cases; on the reference machine, those shown in README and the pages."""
     if machine == REFERENCE_MACHINE:
-        return shown.shown(lad, measured)
+        return case_tables.current(lad, measured)
     cases = metrics.timed_cases(lad, machine, measured)
     return [metrics.table(lad, machine, case, measured) for case in cases]
 

@@ -22,7 +22,7 @@ from kernelwright.workbench.records import metrics
 from kernelwright.workbench.records.metrics import Table
 from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
 
-from . import charts, counters, origin, shown
+from . import case_tables, charts, counters, origin
 
 #: The color class of each line of a chart over sizes.
 KINDS = {"native": "torch", "compiled": "inductor", "best rung written here": "best"}
@@ -110,7 +110,7 @@ def view(
 def headline(lad: Ladder, machine: str, measured: list[Record]) -> Table | None:
     """The case that represents a ladder; on the reference machine, the same as in the READMEs."""
     if machine == REFERENCE_MACHINE:
-        return shown.headline(lad, measured) or metrics.headline(lad, machine, measured)
+        return case_tables.headline(lad, measured) or metrics.headline(lad, machine, measured)
     return metrics.headline(lad, machine, measured)
 
 

@@ -10,7 +10,7 @@ from kernelwright.workbench.records.metrics import Table
 from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
 
 
-def shown(lad: Ladder, measured: list[Record]) -> list[Table]:
+def current(lad: Ladder, measured: list[Record]) -> list[Table]:
     """The timed cases whose dispatched rung has a time with the dispatched config. Otherwise the
     times of the other rungs would be compared with those of an older source."""
 
@@ -29,4 +29,4 @@ def shown(lad: Ladder, measured: list[Record]) -> list[Table]:
 
 def headline(lad: Ladder, measured: list[Record]) -> Table | None:
     """The case that represents the ladder, among those that are shown."""
-    return max(shown(lad, measured), key=metrics.telling, default=None)
+    return max(current(lad, measured), key=metrics.telling, default=None)
