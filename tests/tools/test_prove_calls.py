@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import time
 
 import pytest
@@ -75,3 +76,24 @@ def test_without_a_proof_nothing_is_built(monkeypatch):
         monkeypatch.setattr(native_calls, "proven", lambda proven=proven: proven)
         native_calls.start()
         assert started == expected
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "counts"),
+    [
+        ("cpp_extension/plan.h", "\n#include", "\n// a comment\n#include", False),
+        ("gpu_executor.py", "from struct import pack", "from struct import pack  # bytes", False),
+        ("gpu_executor.py", "\ndef ", "\n\n@cache\ndef ", True),
+        ("cpp_extension/module.cpp", "return", "return !", True),
+    ],
+)
+def test_a_proof_of_calls_depends_on_code_alone(file, old, new, counts, tmp_path, monkeypatch):
+    folder = tmp_path / "toolchain"
+    shutil.copytree(cpp_extension.FOLDER, folder / "cpp_extension")
+    shutil.copy(cpp_extension.FOLDER.with_name("gpu_executor.py"), folder)
+    before = native_calls.source_hash()
+    monkeypatch.setattr(cpp_extension, "FOLDER", folder / "cpp_extension")
+    text = (folder / file).read_text(encoding="utf-8")
+    assert old in text
+    (folder / file).write_text(text.replace(old, new, 1), encoding="utf-8")
+    assert (native_calls.source_hash.__wrapped__() != before) is counts

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from torch.autograd import forward_ad
 
 from kernelwright.contract import Operator
-from kernelwright.support import imports, includes
+from kernelwright.support import cuda_form, imports
 from kernelwright.support.settings import RECORDS, settings
 from kernelwright.toolchain import c_extensions, cpp_extension
 
@@ -154,8 +154,8 @@ caches: dict[str, LaunchCache] = {}
 
 @cache
 def source_hash() -> str:
-    """The first 16 hex digits of the SHA-256 of C and C++ without comments, and of the Python that
-    describes plans and derivatives to it."""
+    """The first 16 hex digits of the SHA-256 of C and C++, and of the Python that describes plans
+    and derivatives to it, in forms without comments, messages and local names."""
     native = [
         *sorted(cpp_extension.FOLDER.glob("*.h")),
         cpp_extension.FOLDER / "module.cpp",
@@ -163,7 +163,7 @@ def source_hash() -> str:
     ]
     python = cpp_extension.FOLDER.with_name("gpu_executor.py"), Path(__file__)
     digest = hashlib.sha256()
-    for code in (*map(includes.code, native), *map(imports.code, python)):
+    for code in (*cuda_form.codes(native), *map(imports.code, python)):
         digest.update(code.encode() + b"\0")
     return digest.hexdigest()[:16]
 

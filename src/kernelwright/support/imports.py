@@ -194,8 +194,10 @@ def _without(name: re.Pattern[str], text: str) -> str:
 
 
 def code(path: Path) -> str:
-    """A module without comments, docstrings and layout."""
-    return python_form.text(ast.parse(path.read_text(encoding="utf-8")))
+    """The form of a whole module, in which comments, docstrings, messages of exceptions, local names
+    and layout do not count."""
+    statements = ast.parse(path.read_text(encoding="utf-8")).body
+    return python_form.form(statements, python_form.Module(), python_form.messages(statements))
 
 
 @dataclass(frozen=True, eq=False)
