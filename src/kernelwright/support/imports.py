@@ -194,8 +194,8 @@ def _without(name: re.Pattern[str], text: str) -> str:
 
 
 def code(path: Path) -> str:
-    """The form of a whole module, in which comments, docstrings, messages of exceptions, local names
-    and layout do not count."""
+    """The form of a module, in which comments, docstrings, messages of exceptions, local names and
+    layout do not count."""
     statements = ast.parse(path.read_text(encoding="utf-8")).body
     return python_form.form(statements, python_form.Module(), python_form.messages(statements))
 
