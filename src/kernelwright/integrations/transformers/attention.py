@@ -13,7 +13,8 @@ UNKNOWN = ("softcap", "s_aux", "head_mask")
 
 def register_attention() -> str:
     """Register `attn_implementation="kernelwright"` with transformers, for from_pretrained,
-    from_config and set_attn_implementation. Masks are created as for "sdpa".
+    from_config and set_attn_implementation. Masks are created as for "sdpa". Continuous batching
+    (`generate_batch`) then attends to keys in their blocks, with no mask.
 
     Returns:
         "kernelwright", to be passed as attn_implementation.
@@ -24,7 +25,10 @@ def register_attention() -> str:
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
+    from . import paged
+
     AttentionInterface.register(NAME, attention)
+    AttentionInterface.register(paged.NAME, paged.paged_attention)
     AttentionMaskInterface.register(NAME, sdpa_mask)
     return NAME
 
