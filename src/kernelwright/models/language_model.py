@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .cache import Cache
+from .cache import KeyValues
 from .operators import linear, linear_cross_entropy
 
 
@@ -44,7 +44,7 @@ class LanguageModel(nn.Module):
         self,
         tokens_BT: torch.Tensor,
         targets_BT: torch.Tensor | None = None,
-        cache: Cache | None = None,
+        cache: KeyValues | None = None,
     ) -> torch.Tensor:
         """Logits (B, T, V), or the mean cross entropy of the targets.
 
@@ -52,19 +52,25 @@ class LanguageModel(nn.Module):
             tokens_BT: integers below V; at most `context` per row.
             targets_BT: the tokens that follow; -100 is ignored. If targets are given, the logits
                 are never all in memory at once.
-            cache: keys and values of earlier tokens, to which these are added; see Cache.
+            cache: keys and values of earlier tokens, to which these are added.
 
         Raises:
-            ValueError: there are more tokens than the context.
+            ValueError: without a cache, a row has more tokens than the context.
         """
         hidden_BTC = self.hidden(tokens_BT, cache)
         if targets_BT is None:
             return self.logits(hidden_BTC)
         return linear_cross_entropy(hidden_BTC, self.head_VC, targets_BT)
 
-    def hidden(self, tokens_BT: torch.Tensor, cache: Cache | None = None) -> torch.Tensor:
+    def hidden(self, tokens_BT: torch.Tensor, cache: KeyValues | None = None) -> torch.Tensor:
         """The last layer's result, normalized: (B, T, C)."""
         raise NotImplementedError
+
+    def check_length(self, tokens: int) -> None:
+        """Raise ValueError if a row is longer than the context."""
+        context = self.config.context
+        if context < tokens:
+            raise ValueError(f"tokens: {tokens} in a row, the model's context is {context}")
 
     def logits(self, hidden_BTC: torch.Tensor) -> torch.Tensor:
         return linear(hidden_BTC, self.head_VC)

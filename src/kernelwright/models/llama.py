@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from .attention import causal_attention
-from .cache import Cache
+from .cache import KeyValues
 from .checks import changed, divides, positive, probability
 from .language_model import LanguageModel
 from .operators import (
@@ -142,14 +142,14 @@ class Block(nn.Module):
         stream_BTC: torch.Tensor,
         cos_TD: torch.Tensor,
         sin_TD: torch.Tensor,
-        cache: Cache | None = None,
+        cache: KeyValues | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         x_BTC, stream_BTC = add_norm(delta_BTC, stream_BTC, self.attention_norm)
         delta_BTC = self._attention(x_BTC, cos_TD, sin_TD, cache)
         x_BTC, stream_BTC = add_norm(delta_BTC, stream_BTC, self.mlp_norm)
         return self._mlp(x_BTC), stream_BTC
 
-    def _attention(self, x_BTC, cos_TD, sin_TD, cache: Cache | None) -> torch.Tensor:
+    def _attention(self, x_BTC, cos_TD, sin_TD, cache: KeyValues | None) -> torch.Tensor:
         B, T, _ = x_BTC.shape
         config = self.config
         H, G, D = config.heads, config.kv_heads, config.head_width
@@ -159,15 +159,12 @@ class Block(nn.Module):
             for part in qkv_BTC.split((H * D, G * D, G * D), dim=-1)
         )
         q_BHTD, k_BGTD = rope(q_BHTD, k_BGTD, cos_TD, sin_TD, rotary_dim=D)
-        y_BHTD = causal_attention(
-            q_BHTD,
-            k_BGTD,
-            v_BGTD,
-            scale=1 / math.sqrt(D),
-            dropout=config.dropout if self.training else 0.0,
-            cache=cache,
-            layer=self.layer,
-        )
+        scale = 1 / math.sqrt(D)
+        if cache is None:
+            p = config.dropout if self.training else 0.0
+            y_BHTD = causal_attention(q_BHTD, k_BGTD, v_BGTD, scale, p)
+        else:
+            y_BHTD = cache.attend(self.layer, q_BHTD, k_BGTD, v_BGTD, scale)
         y_BTC = y_BHTD.transpose(1, 2).reshape(B, T, H * D)
         delta_BTC = linear(y_BTC, self.attention_out.weight, self.attention_out.bias)
         return dropout(delta_BTC, config.dropout, self.training)
@@ -216,17 +213,16 @@ class Model(LanguageModel):
         self._set_angles()  # on the parameters' device, but always float32
         return self
 
-    def hidden(self, tokens_BT: torch.Tensor, cache: Cache | None = None) -> torch.Tensor:
+    def hidden(self, tokens_BT: torch.Tensor, cache: KeyValues | None = None) -> torch.Tensor:
         """The last layer's result, normalized: (B, T, C)."""
         config = self.config
         T = tokens_BT.shape[1]
-        if config.context < T:
-            raise ValueError(f"tokens: {T} in a row, the model's context is {config.context}")
-        stream_BTC = embedding(tokens_BT, self.tokens, self.config.padding)
-        if cache is not None and T == 1:
-            cache.look()
-            cos_TD, sin_TD = (t[cache.length_B, None] for t in (self.cos_SD, self.sin_SD))
+        stream_BTC = embedding(tokens_BT, self.tokens, config.padding)
+        if cache is not None:
+            positions_BT = cache.positions(T)
+            cos_TD, sin_TD = self.cos_SD[positions_BT], self.sin_SD[positions_BT]
         else:
+            self.check_length(T)
             cos_TD, sin_TD = self.cos_SD[:T], self.sin_SD[:T]
         delta_BTC = None
         if config.dropout and self.training:

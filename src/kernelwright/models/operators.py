@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from kernelwright.dispatch import override, select, specs_of
 from kernelwright.nn.recompute import recomputed_product
 from kernelwright.ops.attention import decode as _decode
+from kernelwright.ops.attention import varlen as _varlen
 from kernelwright.ops.elementwise import bias_gelu as _bias_gelu
 from kernelwright.ops.elementwise import glu as _glu
 from kernelwright.ops.embedding import lookup as _lookup
@@ -24,8 +25,10 @@ from kernelwright.ops.matmul import gemm as _gemm
 from kernelwright.ops.norm import layer_norm as _norm
 from kernelwright.ops.random import dropout as _dropout
 
-rope = _rope.rope  # PyTorch has no such function
+# PyTorch has no such functions
+rope = _rope.rope
 attention_with_kv_cache = _decode.attention_with_kv_cache
+attention_varlen = _varlen.attention_varlen
 
 
 def _direct(x: torch.Tensor, *operators: str) -> bool:
