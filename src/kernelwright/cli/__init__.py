@@ -25,6 +25,7 @@ from . import (
     profiling,
     proving,
     running,
+    serving,
     timing,
     training,
 )
@@ -55,7 +56,12 @@ GROUPS = {
     "What a kernel does": (looking.inspect, learning.dissect, learning.debug, profiling.profile),
     "Your own code": (timing.judge, running.run, learning.new, extending.extension),
     "Learn": (lessons.learn, learning.exercise, layouts.layout),
-    "Language models": (training.train, training.generate, exporting.export),
+    "Language models": (
+        training.train,
+        training.generate,
+        serving.serve,
+        exporting.export,
+    ),
     "This machine and the records": (looking.env, proving.ledger, looking.report),
 }
 # What other tools call our commands.
