@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from kernelwright.infer.engine import Output, Request
+from kernelwright.infer.engine import Output, Request, Score
 from kernelwright.models.tokenizer import Tokenizer
 
 from .bridge import Item
 from .detokenizer import Detokenizer
+from .errors import RequestError
 from .schema import Generation
 from .stop_strings import StopStrings
 
@@ -77,7 +77,11 @@ class Answer:
         self._prompt_logprobs: dict[int, tuple[TokenLogprob, ...]] = {}
 
     def add(self, items: Sequence[Item]) -> list[Piece]:
-        """The pieces of some outputs."""
+        """The pieces of some outputs.
+
+        Raises:
+            RequestError: the model has failed.
+        """
         pieces = [self._piece(number, output) for number, output in items]
         return [p for p in pieces if p is not None]
 
@@ -87,6 +91,8 @@ class Answer:
         return self.unfinished.isdisjoint(range(first, first + self._asked.n))
 
     def _piece(self, number: int, output: Output) -> Piece | None:
+        if output.finish == "error":
+            raise RequestError(500, "the model's logits are not finite", code="model_failed")
         choice = number * self._asked.n + output.index
         if output.prompt_logprobs is not None:
             self._prompt_logprobs[number] = self._of_prompt(number, output.prompt_logprobs)
@@ -109,11 +115,11 @@ class Answer:
             self.unfinished.discard(choice)
         return Piece(choice, text, tokens, finish)
 
-    def _of_prompt(self, number: int, given: Sequence[Any]) -> tuple[TokenLogprob, ...]:
+    def _of_prompt(self, number: int, scores: Sequence[Score | None]) -> tuple[TokenLogprob, ...]:
         prompt = self._requests[number].prompt
         return tuple(
-            self._logprob(token, logprob, top)
-            for token, (logprob, top) in zip(prompt, given, strict=True)
+            self._logprob(token, *(score or (None, ())))
+            for token, score in zip(prompt, scores, strict=True)
         )
 
     def _logprob(

@@ -36,7 +36,7 @@ _GAUGES = {
 }
 _COUNTERS = {
     "preemptions": ("preemptions_total", "Sequences that gave up their pages to others."),
-    "prefix_hits": ("prefix_hit_tokens_total", "Tokens of prompts found in the cache."),
+    "prefix_hit_tokens": ("prefix_hit_tokens_total", "Tokens of prompts found in the cache."),
     "prompt_tokens": ("prompt_tokens_total", "Tokens of prompts."),
     "generated_tokens": ("generated_tokens_total", "Tokens generated."),
 }
