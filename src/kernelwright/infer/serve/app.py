@@ -91,8 +91,8 @@ class Server:
         return guarded
 
     def _check_key(self, request: Request) -> None:
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if self._api_key and not hmac.compare_digest(given.encode(), self._api_key.encode()):
+        given = request.headers.get("authorization", "").removeprefix("Bearer ").encode("latin-1")
+        if self._api_key and not hmac.compare_digest(given, self._api_key.encode()):
             raise RequestError(401, "the API key is missing or wrong", code="invalid_api_key")
 
     async def _completions(self, request: Request) -> Response:

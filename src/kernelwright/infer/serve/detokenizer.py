@@ -20,13 +20,16 @@ class Detokenizer:
 
     Args:
         decode: the text of tokens.
-        before: the tokens before the first one; their text is not a part of the pieces.
+        before: the tokens before the first one; their text is not a part of the pieces. If they
+            end within a character, they are ignored.
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str], before: Sequence[int] = ()):
         self._decode = decode
-        self._window = list(before[-_CONTEXT:])  # tokens that are decoded together
-        self._shown = _settled(decode(self._window)) if before else ""  # of the window's text
+        context = decode(before[-_CONTEXT:]) if before else ""
+        whole = context == _settled(context)
+        self._window = list(before[-_CONTEXT:]) if whole else []  # tokens that are decoded together
+        self._shown = context if whole else ""  # of the window's text
         self._open = 0  # newest tokens of the window, of whose text something is held back
 
     def add(self, token: int) -> str:

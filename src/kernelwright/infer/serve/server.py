@@ -60,7 +60,7 @@ class Settings:
             name = "pages" if self.pages < 0 else "memory"
             raise UsageError(f"{name}: must not be negative, is {getattr(self, name)}")
         if self.pages and self.memory:
-            raise UsageError("pages: not with --memory, which decides it")
+            raise UsageError("pages: not with memory, which decides them")
         if self.cache_dtype and self.cache_dtype not in CACHE_TYPES:
             raise UsageError(f"cache_dtype: {self.cache_dtype!r} is neither fp8 nor int8")
         for name in ("step_tokens", "sequences", "max_queue"):
