@@ -153,14 +153,15 @@ def _without_parent(monkeypatch):
 
 
 def _off_by_one_after_preemption(monkeypatch):
-    stop = Scheduler._stop
+    begin = Scheduler._begin
 
     def faulty(self, sequence):
-        preempted = len(sequence.tokens) > len(sequence.request.prompt) + 1
-        stop(self, sequence)
-        sequence.computed = 1 if preempted else 0
+        began = begin(self, sequence)
+        if began and len(sequence.tokens) > len(sequence.request.prompt):
+            sequence.computed = min(sequence.computed + 1, len(sequence.tokens) - 1)
+        return began
 
-    monkeypatch.setattr(Scheduler, "_stop", faulty)
+    monkeypatch.setattr(Scheduler, "_begin", faulty)
 
 
 def _missing_copy_at_fork(monkeypatch):

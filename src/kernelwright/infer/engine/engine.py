@@ -211,8 +211,9 @@ class Engine:
     def _draw(self, rows: Rows, logits_RV: torch.Tensor) -> list[Output]:
         """Draw the next tokens, and let sequences end and begin."""
         new = [sequence for _, sequence in rows.drawn]
-        numbers = [s.uniform() for s in new]
-        tokens = draw(logits_RV, [s.request.sampling for s in new], numbers).tolist()
+        how = [s.request.sampling for s in new]
+        numbers = [s.uniform() if h.temperature else 0.0 for s, h in zip(new, how, strict=True)]
+        tokens = draw(logits_RV, how, numbers).tolist()
         asked = [
             r for r, s in enumerate(new) if s.request.logprobs is not None and tokens[r] != NO_TOKEN
         ]
