@@ -12,8 +12,9 @@ import kernelwright as kw
 from . import scales
 
 EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2, torch.int8)
-#: Keys that a deterministic step attends to at a time; the order of sums depends on it.
-SPLIT = 256
+#: Keys that a deterministic step attends to at a time: the same number in all steps, because the
+#: order of sums depends on it. Less on a CPU, where each query has its own copy of the keys.
+SPLITS = {"cpu": 64, "cuda": 256}
 
 
 class PagedCache:
@@ -49,7 +50,7 @@ class PagedCache:
         self.scales_L2 = [(1.0, 1.0)] * config.layers
         if dtype == torch.int8:
             self.scales_L2 = scales.measured(model, vocabulary)
-        self._split = SPLIT if deterministic else 0
+        self._split = SPLITS[weight.device.type] if deterministic else 0
 
     def place(self, table_SP: np.ndarray, first_S: np.ndarray, counts_S: np.ndarray) -> None:
         """Set the tokens of the next forward.
@@ -99,21 +100,11 @@ class PagedCache:
         k_scale, v_scale = self.scales_L2[layer]
         factors = {"k_scale": k_scale, "v_scale": v_scale}
         kw.reshape_and_cache(k_TGD, v_TGD, k_NPGD, v_NPGD, self.slots_T, **factors)
-        from .attention import attention
-
-        y_THD = attention(
-            q_THD,
-            k_NPGD,
-            v_NPGD,
-            self.starts_S,
-            self.lengths_S,
-            self.table_SP,
-            window,
-            softcap,
-            scale,
-            self._split,
-            **factors,
-        )
+        y_THD = kw.attention_varlen(
+            q_THD, k_NPGD, v_NPGD, self.starts_S, None, self.longest_new, self.longest,
+            is_causal=True, window=(window - 1, -1), softcap=softcap, scale=scale,
+            block_table=self.table_SP, seqused_k=self.lengths_S, split=self._split, **factors,
+        )  # fmt: skip
         return y_THD.transpose(0, 1)[None]
 
     def copy(self, source: int, target: int) -> None:
