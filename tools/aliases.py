@@ -103,6 +103,10 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "flash_attn_varlen_func", "packed sequences", "unpadded attention", "sliding window",
         "jagged attention", "attention sinks", "ALiBi", "softcap",
     ),
+    "attention.varlen_paged": (
+        "flash_attn_varlen_func with block_table", "chunked prefill", "mixed batches",
+        "batch-invariant attention", "prefix caching",
+    ),
     "attention.paged": ("PagedAttention", "vLLM", "KV cache", "kv pages", "paged KV cache"),
     "attention.decode": ("flash decoding", "flash_attn_with_kvcache", "split-KV", "decoding"),
     "attention.linear": (

@@ -12,6 +12,7 @@ from .ops.attention.paged import paged_attention as paged_attention
 from .ops.attention.paged import reshape_and_cache as reshape_and_cache
 from .ops.attention.sdpa import scaled_dot_product_attention as scaled_dot_product_attention
 from .ops.attention.varlen import attention_varlen as attention_varlen
+from .ops.attention.varlen_paged import attention_varlen_paged as attention_varlen_paged
 from .ops.elementwise.bias_gelu import bias_gelu as bias_gelu
 from .ops.elementwise.gelu import gelu as gelu
 from .ops.elementwise.glu import geglu as geglu

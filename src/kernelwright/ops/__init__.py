@@ -55,6 +55,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "vision.roi_align": ("roi_align",),
     "attention.sdpa": ("scaled_dot_product_attention",),
     "attention.varlen": ("attention_varlen",),
+    "attention.varlen_paged": ("attention_varlen_paged",),
     "attention.paged": ("paged_attention", "reshape_and_cache"),
     "attention.decode": ("attention_with_kv_cache",),
     "attention.linear": ("linear_attention",),

@@ -14,7 +14,7 @@ import kernelwright as kw
 from kernelwright.support.errors import UsageError
 
 from .draws import NO_TOKEN, draw
-from .paged_cache import PagedCache
+from .paged_cache import EIGHT_BITS, PagedCache
 from .pages import Pages
 from .request import Output, Request, Score
 from .rows import Rows, rows_of
@@ -95,11 +95,18 @@ class Engine:
         known = model.config.vocabulary
         if vocabulary is not None and not 1 <= vocabulary <= known:
             raise UsageError(f"vocabulary: must be from 1 to the model's {known}, is {vocabulary}")
+        own = model.head_VC.dtype
+        if cache_dtype not in (None, own, *EIGHT_BITS):
+            raise UsageError(
+                f"cache_dtype: must be the model's {own}, float8 or int8, is {cache_dtype}"
+            )
         self.model = model.eval()
         self.context, self.vocabulary = model.config.context, vocabulary or known
         self._pages = Pages(pages, page_size)
         self._scheduler = Scheduler(self._pages, sequences, step_tokens, self.context)
-        self._cache = PagedCache(model, pages, page_size, cache_dtype, deterministic)
+        self._cache = PagedCache(
+            model, pages, page_size, self.vocabulary, cache_dtype, deterministic
+        )
         self._deterministic = deterministic
         self._ids = count()
         self._sequences: dict[int, list[Sequence]] = {}  # of each request, those in progress
@@ -204,8 +211,9 @@ class Engine:
     def _draw(self, rows: Rows, logits_RV: torch.Tensor) -> list[Output]:
         """Draw the next tokens, and let sequences end and begin."""
         new = [sequence for _, sequence in rows.drawn]
-        numbers = [s.uniform() for s in new]
-        tokens = draw(logits_RV, [s.request.sampling for s in new], numbers).tolist()
+        how = [s.request.sampling for s in new]
+        numbers = [s.uniform() if h.temperature else 0.0 for s, h in zip(new, how, strict=True)]
+        tokens = draw(logits_RV, how, numbers).tolist()
         asked = [
             r for r, s in enumerate(new) if s.request.logprobs is not None and tokens[r] != NO_TOKEN
         ]

@@ -9,8 +9,12 @@ import torch
 
 import kernelwright as kw
 
-#: Keys that a deterministic step attends to at a time; the order of sums depends on it.
-SPLIT = 256
+from . import scales
+
+EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2, torch.int8)
+#: Keys that a deterministic step attends to at a time: the same number in all steps, because the
+#: order of sums depends on it. Less on a CPU, where each query has its own copy of the keys.
+SPLITS = {"cpu": 64, "cuda": 256}
 
 
 class PagedCache:
@@ -21,12 +25,14 @@ class PagedCache:
         model: whose configuration gives layers, heads and their width, and whose output layer gives
             device and dtype.
         pages, page_size: how many, and tokens in each.
-        dtype: of keys and values, by default the model's; or float8_e4m3fn, float8_e5m2, int8.
+        vocabulary: tokens are below it.
+        dtype: of keys and values, by default the model's; or one of `EIGHT_BITS`.
         deterministic: whether the result of a token depends, in bits, only on its own sequence.
 
     Attributes:
         kv_L2NPGD: keys, then values, of L layers, in N pages of P tokens, G heads, D of a head.
-        scales_L2: elements of an 8-bit cache are multiplied by these.
+        scales_L2: keys and values of an 8-bit cache are multiplied by these. For float8 they are 1,
+            because its range suffices; for integers they are measured.
     """
 
     def __init__(
@@ -34,6 +40,7 @@ class PagedCache:
         model: Any,
         pages: int,
         page_size: int,
+        vocabulary: int,
         dtype: torch.dtype | None = None,
         deterministic: bool = False,
     ):
@@ -41,7 +48,9 @@ class PagedCache:
         shape = config.layers, 2, pages, page_size, config.kv_heads, config.head_width
         self.kv_L2NPGD = torch.zeros(shape, dtype=dtype or weight.dtype, device=weight.device)
         self.scales_L2 = [(1.0, 1.0)] * config.layers
-        self._split = SPLIT if deterministic else 0
+        if dtype == torch.int8:
+            self.scales_L2 = scales.measured(model, vocabulary)
+        self._split = SPLITS[weight.device.type] if deterministic else 0
 
     def place(self, table_SP: np.ndarray, first_S: np.ndarray, counts_S: np.ndarray) -> None:
         """Set the tokens of the next forward.
@@ -89,23 +98,13 @@ class PagedCache:
         q_THD, k_TGD, v_TGD = (t[0].transpose(0, 1) for t in (q_1HTD, k_1GTD, v_1GTD))
         k_NPGD, v_NPGD = self.kv_L2NPGD[layer]
         k_scale, v_scale = self.scales_L2[layer]
-        scales = {"k_scale": k_scale, "v_scale": v_scale}
-        kw.reshape_and_cache(k_TGD, v_TGD, k_NPGD, v_NPGD, self.slots_T, **scales)
-        from .attention import attention
-
-        y_THD = attention(
-            q_THD,
-            k_NPGD,
-            v_NPGD,
-            self.starts_S,
-            self.lengths_S,
-            self.table_SP,
-            window,
-            softcap,
-            scale,
-            self._split,
-            **scales,
-        )
+        factors = {"k_scale": k_scale, "v_scale": v_scale}
+        kw.reshape_and_cache(k_TGD, v_TGD, k_NPGD, v_NPGD, self.slots_T, **factors)
+        y_THD = kw.attention_varlen(
+            q_THD, k_NPGD, v_NPGD, self.starts_S, None, self.longest_new, self.longest,
+            is_causal=True, window=(window - 1, -1), softcap=softcap, scale=scale,
+            block_table=self.table_SP, seqused_k=self.lengths_S, split=self._split, **factors,
+        )  # fmt: skip
         return y_THD.transpose(0, 1)[None]
 
     def copy(self, source: int, target: int) -> None:

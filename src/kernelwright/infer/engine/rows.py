@@ -29,11 +29,12 @@ def rows_of(pieces: List[Piece]) -> Rows:
     """The rows of a step that computes these pieces, one after the other."""
     rows, last, start = Rows(), [], 0
     for sequence, count in pieces:
-        before = start - sequence.computed - 1  # a token's score is in the row before its own
-        first = max(sequence.unscored.start, sequence.computed + 1)
-        for position in range(first, min(sequence.unscored.stop, sequence.computed + count + 1)):
-            rows.scored.append((sequence, position))
-            rows.at.append(before + position)
+        if unscored := sequence.unscored:
+            before = start - sequence.computed - 1  # a token's score is in the row before its own
+            first = max(unscored.start, sequence.computed + 1)
+            for position in range(first, min(unscored.stop, sequence.computed + count + 1)):
+                rows.scored.append((sequence, position))
+                rows.at.append(before + position)
         start += count
         if count == sequence.pending:
             for continuation in _continuations(sequence):
@@ -45,5 +46,5 @@ def rows_of(pieces: List[Piece]) -> Rows:
 
 def _continuations(sequence: Sequence) -> list[Sequence]:
     request = sequence.request
-    others = sequence.indices[1:]
+    others = sequence.indices[1:] if request.n > 1 else ()
     return [sequence, *(Sequence(sequence.id, i, request, list(request.prompt)) for i in others)]

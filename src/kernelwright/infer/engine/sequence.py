@@ -63,9 +63,9 @@ class Sequence:
     @property
     def unscored(self) -> range:
         """Positions of the prompt's tokens that need a score."""
-        scored = self.request.prompt_logprobs is None
-        end = len(self.request.prompt)
-        return range(end if scored else 1 + len(self.scores), end)
+        if self.request.prompt_logprobs is None:
+            return range(0)
+        return range(1 + len(self.scores), len(self.request.prompt))
 
     @property
     def reusable(self) -> int:

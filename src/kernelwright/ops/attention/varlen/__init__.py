@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal, overload
 
 import torch
 
@@ -50,12 +51,13 @@ LADDER_BACKWARD = Ladder(
 _attention = bind(LADDER, LADDER_BACKWARD, vmap="loop", statistics=statistics.saved)
 
 
+@overload
 def attention_varlen(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
     cu_seqlens_q: torch.Tensor,
-    cu_seqlens_k: torch.Tensor,
+    cu_seqlens_k: torch.Tensor | None,
     max_seqlen_q: int,
     max_seqlen_k: int,
     *,
@@ -65,7 +67,62 @@ def attention_varlen(
     sinks: torch.Tensor | None = None,
     alibi_slopes: torch.Tensor | None = None,
     scale: float | None = None,
-) -> torch.Tensor:
+    block_table: torch.Tensor | None = None,
+    seqused_k: torch.Tensor | None = None,
+    k_scale: float = 1.0,
+    v_scale: float = 1.0,
+    split: int = 0,
+    return_lse: Literal[False] = False,
+) -> torch.Tensor: ...
+
+
+@overload
+def attention_varlen(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor | None,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    *,
+    is_causal: bool = False,
+    window: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    sinks: torch.Tensor | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    scale: float | None = None,
+    block_table: torch.Tensor | None = None,
+    seqused_k: torch.Tensor | None = None,
+    k_scale: float = 1.0,
+    v_scale: float = 1.0,
+    split: int = 0,
+    return_lse: Literal[True],
+) -> tuple[torch.Tensor, torch.Tensor]: ...
+
+
+def attention_varlen(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor | None,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    *,
+    is_causal: bool = False,
+    window: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    sinks: torch.Tensor | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    scale: float | None = None,
+    block_table: torch.Tensor | None = None,
+    seqused_k: torch.Tensor | None = None,
+    k_scale: float = 1.0,
+    v_scale: float = 1.0,
+    split: int = 0,
+    return_lse: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Attention over sequences that are stored one after the other; a query attends only to its own
     sequence.
 
@@ -87,6 +144,13 @@ def attention_varlen(
         alibi_slopes: (H,) float32: the slope times the distance of query and key is subtracted from
             the score. It has no gradient.
         scale: of the scores, at least 0; by default 1 / sqrt(E).
+        block_table, seqused_k: (sequences, pages) and (sequences,) int32. With them key and value
+            are caches of pages, (pages, page size, Hk, E) and (pages, page size, Hk, Ev), in which
+            sequence b has seqused_k[b] keys, the new tokens' included, on the pages block_table[b].
+            cu_seqlens_k is None, the maximal lengths are not used, and nothing has a gradient.
+        k_scale, v_scale, split: with `block_table`, as in `attention_varlen_paged`.
+        return_lse: with `block_table`, whether the logarithm of each query's sum of exponentials
+            is returned too: (H, tokens), float32 or wider.
 
     Returns:
         (tokens, H, Ev) in the query's dtype; zeros for a query that sees no key.
@@ -97,6 +161,29 @@ def attention_varlen(
 
     Source: Dao, FlashAttention-2, arXiv:2307.08691.
     """
+    if block_table is not None:
+        if cu_seqlens_k is not None:
+            raise ValueError("cu_seqlens_k: must be None beside block_table, which has seqused_k")
+        if seqused_k is None:
+            raise ValueError("seqused_k: is needed beside block_table")
+        _check_longest(max_seqlen_q, max_seqlen_k)
+        from ..varlen_paged import attention_varlen_paged  # its formula is this package's
+
+        y, lse = attention_varlen_paged(
+            query, key, value, cu_seqlens_q, block_table, seqused_k, is_causal=is_causal,
+            window=window, softcap=softcap, sinks=sinks, alibi_slopes=alibi_slopes, scale=scale,
+            k_scale=k_scale, v_scale=v_scale, split=split,
+        )  # fmt: skip
+        return (y, lse) if return_lse else y
+    for name, given in (
+        ("seqused_k", seqused_k is not None),
+        ("k_scale", k_scale != 1.0),
+        ("v_scale", v_scale != 1.0),
+        ("split", split != 0),
+        ("return_lse", return_lse),
+    ):
+        if given:
+            raise ValueError(f"{name}: is for keys in pages, which block_table gives")
     for name, t in (("query", query), ("key", key), ("value", value)):
         arguments.floating(name, t)
         if t.ndim != 3:
@@ -110,10 +197,10 @@ def attention_varlen(
         raise ValueError(f"value: {tuple(value.shape[:2])} is not key's {tuple(key.shape[:2])}")
     if key.shape[1] == 0 or heads % key.shape[1]:
         raise ValueError(f"key: {key.shape[1]} heads do not divide the query's {heads}")
+    if cu_seqlens_k is None:
+        raise TypeError("cu_seqlens_k: is needed without block_table")
     _check_ends(cu_seqlens_q, cu_seqlens_k)
-    for name, n in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k)):
-        if n < 0:
-            raise ValueError(f"{name}: must be at least 0, is {n}")
+    _check_longest(max_seqlen_q, max_seqlen_k)
     left, right = window
     if left < -1 or right < -1:
         raise ValueError(f"window: must be two numbers of at least -1, is {window}")
@@ -137,6 +224,12 @@ def attention_varlen(
         max_seqlen_q, max_seqlen_k, left, 0 if is_causal else right, softcap > 0, float(scale),
         float(softcap),
     )[0]  # fmt: skip
+
+
+def _check_longest(max_seqlen_q: int, max_seqlen_k: int) -> None:
+    for name, n in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k)):
+        if n < 0:
+            raise ValueError(f"{name}: must be at least 0, is {n}")
 
 
 def _check_ends(cu_q: torch.Tensor, cu_k: torch.Tensor) -> None:
