@@ -9,6 +9,7 @@ import torch
 
 from kernelwright import models
 from kernelwright.infer.serve import server
+from kernelwright.infer.serve.sizing import EngineSettings
 from kernelwright.models import tokenizer
 
 TEMPLATE = (
@@ -35,6 +36,8 @@ def saved(folder: Path, *, seed: int = 0, chat: bool = True) -> Path:
     return folder
 
 
-def loaded(folder: Path, **settings) -> server.Loaded:
+def loaded(folder: Path, pages: int = 0, **settings) -> server.Loaded:
     """A server of the folder's model on the CPU."""
-    return server.load(folder, torch.device("cpu"), server.Settings(**settings))
+    return server.load(
+        folder, torch.device("cpu"), server.Settings(EngineSettings(pages), **settings)
+    )

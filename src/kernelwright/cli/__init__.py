@@ -60,6 +60,7 @@ GROUPS = {
         training.train,
         training.generate,
         serving.serve,
+        serving.bench_serve,
         exporting.export,
     ),
     "This machine and the records": (looking.env, proving.ledger, looking.report),
@@ -86,7 +87,7 @@ app = typer.Typer(
 for group, commands in GROUPS.items():
     for command in commands:
         app.command(
-            command.__name__.rstrip("_"),
+            command.__name__.rstrip("_").replace("_", "-"),
             help=_unwrapped(command.__doc__ or ""),
             rich_help_panel=group,
         )(command)

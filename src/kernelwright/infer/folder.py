@@ -25,9 +25,7 @@ def load(folder: Path, device: torch.device, precision: str = "") -> tuple[Any, 
     Raises:
         UsageError: there is no model, or no tokenizer.
     """
-    precision = precision or ("bfloat16" if device.type == "cuda" else "float32")
-    if precision not in _DTYPES:
-        raise UsageError(f"precision: {precision!r} is neither float32 nor bfloat16")
+    kind = dtype(precision, device)
     folder = checkpoint(folder)
     encoder = tokenizer.load(folder)
     if encoder is None:
@@ -35,7 +33,15 @@ def load(folder: Path, device: torch.device, precision: str = "") -> tuple[Any, 
             f"{folder} has no tokenizer: put GPT-2's vocab.json and merges.txt, or a "
             "tokenizer.json, next to the weights"
         )
-    return models.from_pretrained(folder, device=device, dtype=_DTYPES[precision]), encoder
+    return models.from_pretrained(folder, device=device, dtype=kind), encoder
+
+
+def dtype(precision: str, device: torch.device) -> torch.dtype:
+    """The dtype of weights: see `load`."""
+    precision = precision or ("bfloat16" if device.type == "cuda" else "float32")
+    if precision not in _DTYPES:
+        raise UsageError(f"precision: {precision!r} is neither float32 nor bfloat16")
+    return _DTYPES[precision]
 
 
 def checkpoint(folder: Path) -> Path:

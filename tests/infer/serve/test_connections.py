@@ -15,6 +15,7 @@ from kernelwright.infer.serve import server
 from kernelwright.infer.serve.app import Server
 from kernelwright.infer.serve.bridge import Bridge
 from kernelwright.infer.serve.served_model import ServedModel
+from kernelwright.infer.serve.sizing import EngineSettings
 from kernelwright.models.tokenizer import Bytes
 from kernelwright.support.errors import UsageError
 from support import served_models
@@ -104,7 +105,7 @@ def test_the_engine_fails():
         assert whole.result().status_code == 500
         message = "the engine has failed: ZeroDivisionError: planted"
         assert whole.result().json()["error"]["message"] == message
-        first, last, end = stream.result().text.split("\n\n")
+        _first, last, end = stream.result().text.split("\n\n")
         assert json.loads(last[6:])["error"]["message"] == message and end == ""
         for fields in ({}, {"stream": True}):  # also requests that come later
             answer = client.post(PATH, content=body(**fields))
@@ -193,12 +194,12 @@ def test_a_port_in_use():
 
 
 def test_settings_are_checked():
-    for fields, message in [
-        ({"pages": -1}, "pages: must not be negative"),
-        ({"pages": 1, "memory": 1}, "pages: not with memory"),
-        ({"cache_dtype": "int4"}, "cache_dtype: 'int4' is neither"),
-        ({"max_queue": 0}, "max_queue: must be at least 1"),
-        ({"timeout": float("nan")}, "timeout: must be above 0"),
+    for settings, fields, message in [
+        (EngineSettings, {"pages": -1}, "pages: must not be negative"),
+        (EngineSettings, {"pages": 1, "memory": 1}, "pages: not with memory"),
+        (EngineSettings, {"cache_dtype": "int4"}, "cache_dtype: 'int4' is neither"),
+        (server.Settings, {"max_queue": 0}, "max_queue: must be at least 1"),
+        (server.Settings, {"timeout": float("nan")}, "timeout: must be above 0"),
     ]:
         with pytest.raises(UsageError, match=message):
-            server.Settings(**fields)
+            settings(**fields)

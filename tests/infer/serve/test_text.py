@@ -1,5 +1,6 @@
 """Text in pieces: incomplete characters and stop strings, compared with the whole text."""
 
+import itertools
 import json
 import random
 
@@ -27,7 +28,7 @@ def test_text_cut_anywhere_is_the_text(text, cuts):
     """Tokens are arbitrary parts of the UTF-8, as those of byte pairs are."""
     whole = text.encode()
     at = [0, *sorted(c for c in cuts if c < len(whole)), len(whole)]
-    tokens = [whole[a:b] for a, b in zip(at, at[1:], strict=False)]
+    tokens = [whole[a:b] for a, b in itertools.pairwise(at)]
     assert "".join(pieces_of(joined, tokens)) == text
 
 

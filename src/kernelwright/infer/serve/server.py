@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import uvicorn
 from starlette.applications import Starlette
 
 from kernelwright.infer import folder as folders
-from kernelwright.infer.engine import Engine
 from kernelwright.models import pretrained
 from kernelwright.support.errors import UsageError
 
-from . import chat_template
+from . import chat_template, sizing
 from .app import Server
 from .bridge import Bridge
 from .served_model import ServedModel
-
-PAGE = 16  # tokens
-CACHE_TYPES = {"fp8": torch.float8_e4m3fn, "int8": torch.int8}
-_CPU_MEMORY = 1 << 30  # bytes of a cache on a CPU at most
-_GPU_SHARE = 0.8  # of the memory that is free beside the weights; steps need the rest
+from .sizing import EngineSettings
 
 
 @dataclass(frozen=True)
@@ -34,39 +29,21 @@ class Settings:
 
     Attributes:
         precision: see `infer.folder.load`.
-        pages: of the cache, 16 tokens each; 0 for what `memory` gives.
-        memory: bytes of the cache; 0 for as many as there is room for.
-        step_tokens: tokens that a step computes at most.
-        sequences: that a step has at most.
-        deterministic: whether an answer has the same bits alone and in any batch.
-        cache_dtype: "" for the model's dtype, "fp8" or "int8".
         max_queue: requests that may wait for their first token.
         timeout: seconds that an answer may take.
+        api_key: what requests must present; "" for none.
     """
 
+    engine: EngineSettings
     precision: str = ""
-    pages: int = 0
-    memory: int = 0
-    step_tokens: int = 512
-    sequences: int = 64
-    deterministic: bool = False
-    cache_dtype: str = ""
     max_queue: int = 1024
     timeout: float = 600.0
     api_key: str = ""
 
     def __post_init__(self):
-        if self.pages < 0 or self.memory < 0:
-            name = "pages" if self.pages < 0 else "memory"
-            raise UsageError(f"{name}: must not be negative, is {getattr(self, name)}")
-        if self.pages and self.memory:
-            raise UsageError("pages: not with memory, which decides them")
-        if self.cache_dtype and self.cache_dtype not in CACHE_TYPES:
-            raise UsageError(f"cache_dtype: {self.cache_dtype!r} is neither fp8 nor int8")
-        for name in ("step_tokens", "sequences", "max_queue"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}: must be at least 1, is {getattr(self, name)}")
-        if not 0 < self.timeout < float("inf"):
+        if self.max_queue < 1:
+            raise UsageError(f"max_queue: must be at least 1, is {self.max_queue}")
+        if not 0 < self.timeout < math.inf:
             raise UsageError(f"timeout: must be above 0 seconds, is {self.timeout}")
 
 
@@ -75,7 +52,7 @@ class Loaded:
     """A server that can begin.
 
     Attributes:
-        cache: bytes of the cache.
+        pages, cache: of the engine's cache, and their bytes.
     """
 
     app: Starlette
@@ -88,56 +65,27 @@ def load(folder: Path, device: torch.device, settings: Settings) -> Loaded:
     """The server of a folder's model.
 
     Raises:
-        UsageError: there is no model or tokenizer, or the cache has no room for one sequence.
+        UsageError: there is no model or tokenizer, or a setting is out of range.
     """
     where = folders.checkpoint(folder)
     template = chat_template.load(where)
     model, tokenizer = folders.load(folder, device, settings.precision)
-    config = model.eval().config
-    pages = settings.pages or _pages(model, settings)
-    vocabulary = min(tokenizer.size, config.vocabulary)
-    engine = Engine(
-        model,
-        pages=pages,
-        page_size=PAGE,
-        step_tokens=settings.step_tokens,
-        sequences=settings.sequences,
-        deterministic=settings.deterministic,
-        cache_dtype=CACHE_TYPES.get(settings.cache_dtype),
-        vocabulary=vocabulary,
-    )
+    vocabulary = min(tokenizer.size, model.config.vocabulary)
+    engine = sizing.engine(model, settings.engine, vocabulary)
     end = set() if tokenizer.end is None else {tokenizer.end}
     served = ServedModel(
         name=str(folder),
         tokenizer=tokenizer,
-        context=config.context,
+        context=model.config.context,
         vocabulary=vocabulary,
         ends=pretrained.end_tokens(where) | end,
         template=template,
     )
     bridge = Bridge(engine, settings.max_queue)
     server = Server(served, bridge, api_key=settings.api_key, timeout=settings.timeout)
-    return Loaded(server.app(), served, pages, pages * page_bytes(model, settings.cache_dtype))
-
-
-def page_bytes(model: Any, cache_dtype: str) -> int:
-    """Bytes of a page: keys and values of 16 tokens in every layer."""
-    config = model.config
-    dtype = CACHE_TYPES.get(cache_dtype, model.head_VC.dtype)
-    return 2 * config.layers * config.kv_heads * config.head_width * PAGE * dtype.itemsize
-
-
-def _pages(model: Any, settings: Settings) -> int:
-    """As many pages as there is memory for, or as all sequences can fill."""
-    device = model.head_VC.device
-    memory = settings.memory
-    if not memory and device.type == "cuda":
-        memory = int(_GPU_SHARE * torch.cuda.mem_get_info(device)[0])
-    memory = memory or _CPU_MEMORY
-    pages = memory // page_bytes(model, settings.cache_dtype)
-    if pages < 1:
-        raise UsageError(f"memory: {memory} bytes have no room for a page of the cache")
-    return min(pages, settings.sequences * -(-model.config.context // PAGE))
+    pages = engine.statistics().pages
+    cache = pages * sizing.PAGE * sizing.token_bytes(model, settings.engine.cache_dtype)
+    return Loaded(server.app(), served, pages, cache)
 
 
 def listen(host: str, port: int) -> socket.socket:
