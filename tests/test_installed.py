@@ -196,6 +196,8 @@ COMMANDS = {
     "exercise": [],
     "train": ["--steps", "2", "--eval-batches", "1", "--out", "run"],
     "generate": ["run", "a", "--tokens", "3"],
+    "serve": ["--help"],
+    "bench-serve": ["run", "--requests", "2"],
     "env": ["--no-roofs"],
     "ledger": [],
     "layout": ["(8,8):(8,1)"],

@@ -25,7 +25,7 @@ SETS = ("newest", "middle", "oldest")  # in constraints/
 # The wheels that a CUDA toolkit on the machine stands in for.
 TOOLKIT = {"nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-cuda-cccl", "nvidia-cuda-crt"}
 # MB of the wheels, Linux x86-64; the rest together.
-EXTRAS = ["train", "test", "lint", "export"]
+EXTRAS = ["train", "test", "lint", "export", "serve"]
 TORCH_CPU = {"torch (CPU)": 192}
 TORCH_CUDA = {"torch (CUDA)": 539, "its CUDA libraries": 2150}
 OTHERS = {"triton": 286, "NVRTC and CUDA headers": 97, "numba and numpy": 80,
@@ -38,7 +38,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--set", choices=SETS, help="default: see above")
     parser.add_argument("--into", type=Path, default=ROOT / ".venv", help="default: .venv")
-    parser.add_argument("extras", nargs="*", default=EXTRAS, help="default: train test lint export")
+    parser.add_argument(
+        "extras", nargs="*", default=EXTRAS, help="default: train test lint export serve"
+    )
     asked = parser.parse_args()
     cuda = _cuda_torch() if asked.set is None else None
     if cuda:

@@ -25,6 +25,7 @@ SOURCE = Path(kernelwright.__file__).parents[1]
 COMMANDS = (
     "env", "list", "verify", "bench", "tune", "inspect", "ledger", "compare", "exercise", "report",
     "new", "train", "generate", "profile", "learn", "export",
+    "serve", "bench-serve",
 )  # fmt: skip
 GPU = torch.cuda.is_available()
 

@@ -25,6 +25,7 @@ from . import (
     profiling,
     proving,
     running,
+    serving,
     timing,
     training,
 )
@@ -55,7 +56,13 @@ GROUPS = {
     "What a kernel does": (looking.inspect, learning.dissect, learning.debug, profiling.profile),
     "Your own code": (timing.judge, running.run, learning.new, extending.extension),
     "Learn": (lessons.learn, learning.exercise, layouts.layout),
-    "Language models": (training.train, training.generate, exporting.export),
+    "Language models": (
+        training.train,
+        training.generate,
+        serving.serve,
+        serving.bench_serve,
+        exporting.export,
+    ),
     "This machine and the records": (looking.env, proving.ledger, looking.report),
 }
 # What other tools call our commands.
@@ -80,7 +87,7 @@ app = typer.Typer(
 for group, commands in GROUPS.items():
     for command in commands:
         app.command(
-            command.__name__.rstrip("_"),
+            command.__name__.rstrip("_").replace("_", "-"),
             help=_unwrapped(command.__doc__ or ""),
             rich_help_panel=group,
         )(command)

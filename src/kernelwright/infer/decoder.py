@@ -67,7 +67,7 @@ class Decoder:
         tokens_BT = torch.tensor(padded, device=device)
         lengths_B = torch.tensor([len(p) for p in prompts], device=device)
         self.cache.length_B.zero_()
-        self.cache.visible = self.cache.positions
+        self.cache.visible = self.cache.capacity
         hidden_BTC = self.model.hidden(tokens_BT, self.cache)
         last_BC = hidden_BTC[torch.arange(len(prompts), device=device), lengths_B - 1]
         self.cache.length_B.copy_(lengths_B)
@@ -98,7 +98,7 @@ class Decoder:
         visible = _LEAST_VISIBLE
         while visible < self.longest:
             visible *= 2
-        return min(visible, self.cache.positions)
+        return min(visible, self.cache.capacity)
 
     def _captured(self) -> torch.cuda.CUDAGraph:
         """A step as a graph. One step runs first, so that kernels are compiled, and is then

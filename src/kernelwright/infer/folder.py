@@ -25,20 +25,32 @@ def load(folder: Path, device: torch.device, precision: str = "") -> tuple[Any, 
     Raises:
         UsageError: there is no model, or no tokenizer.
     """
+    kind = dtype(precision, device)
+    folder = checkpoint(folder)
+    encoder = tokenizer.load(folder)
+    if encoder is None:
+        raise UsageError(
+            f"{folder} has no tokenizer: put GPT-2's vocab.json and merges.txt, or a "
+            "tokenizer.json, next to the weights"
+        )
+    return models.from_pretrained(folder, device=device, dtype=kind), encoder
+
+
+def dtype(precision: str, device: torch.device) -> torch.dtype:
+    """The dtype of weights: see `load`."""
     precision = precision or ("bfloat16" if device.type == "cuda" else "float32")
     if precision not in _DTYPES:
         raise UsageError(f"precision: {precision!r} is neither float32 nor bfloat16")
-    checkpoint = _model(folder)
-    encoder = tokenizer.load(checkpoint)
-    if encoder is None:
-        raise UsageError(
-            f"{checkpoint} has no tokenizer: put GPT-2's vocab.json and merges.txt, or a "
-            "tokenizer.json, next to the weights"
-        )
-    return models.from_pretrained(checkpoint, device=device, dtype=_DTYPES[precision]), encoder
+    return _DTYPES[precision]
 
 
-def _model(folder: Path) -> Path:
+def checkpoint(folder: Path) -> Path:
+    """The folder of the weights: itself, or in a run's folder the finished model's or newest
+    checkpoint's.
+
+    Raises:
+        UsageError: there is none.
+    """
     if (folder / pretrained.CONFIG).exists():
         return folder
     if (folder / "model" / pretrained.CONFIG).exists():

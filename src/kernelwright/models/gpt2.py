@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from .attention import causal_attention
-from .cache import Cache
+from .cache import KeyValues
 from .checks import changed, divides, positive, probability
 from .language_model import LanguageModel
 from .operators import (
@@ -118,14 +118,14 @@ class Block(nn.Module):
         self.mlp_out = nn.Linear(F, C)
 
     def forward(
-        self, delta_BTC: torch.Tensor, stream_BTC: torch.Tensor, cache: Cache | None = None
+        self, delta_BTC: torch.Tensor, stream_BTC: torch.Tensor, cache: KeyValues | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         x_BTC, stream_BTC = add_layer_norm(delta_BTC, stream_BTC, self.attention_norm)
         delta_BTC = self._attention(x_BTC, cache)
         x_BTC, stream_BTC = add_layer_norm(delta_BTC, stream_BTC, self.mlp_norm)
         return self._mlp(x_BTC), stream_BTC
 
-    def _attention(self, x_BTC: torch.Tensor, cache: Cache | None) -> torch.Tensor:
+    def _attention(self, x_BTC: torch.Tensor, cache: KeyValues | None) -> torch.Tensor:
         B, T, C = x_BTC.shape
         config = self.config
         qkv_BTC3 = linear(x_BTC, self.qkv.weight, self.qkv.bias)
@@ -133,15 +133,12 @@ class Block(nn.Module):
             part_BTC.view(B, T, config.heads, config.head_width).transpose(1, 2)
             for part_BTC in qkv_BTC3.split(C, dim=-1)
         )
-        y_BHTD = causal_attention(
-            q_BHTD,
-            k_BHTD,
-            v_BHTD,
-            scale=config.attention_scale(self.layer),
-            dropout=config.dropout if self.training else 0.0,
-            cache=cache,
-            layer=self.layer,
-        )
+        scale = config.attention_scale(self.layer)
+        if cache is None:
+            p = config.dropout if self.training else 0.0
+            y_BHTD = causal_attention(q_BHTD, k_BHTD, v_BHTD, scale, p)
+        else:
+            y_BHTD = cache.attend(self.layer, q_BHTD, k_BHTD, v_BHTD, scale)
         y_BTC = y_BHTD.transpose(1, 2).reshape(B, T, C)
         delta_BTC = linear(y_BTC, self.attention_out.weight, self.attention_out.bias)
         return dropout(delta_BTC, config.dropout, self.training)
@@ -179,17 +176,15 @@ class Model(LanguageModel):
             self.output = nn.Parameter(torch.empty(config.vocabulary, config.width))
         self.initialize()
 
-    def hidden(self, tokens_BT: torch.Tensor, cache: Cache | None = None) -> torch.Tensor:
+    def hidden(self, tokens_BT: torch.Tensor, cache: KeyValues | None = None) -> torch.Tensor:
         """The last layer's result, normalized: (B, T, C)."""
         config = self.config
         T = tokens_BT.shape[1]
-        if config.context < T:
-            raise ValueError(f"tokens: {T} in a row, the model's context is {config.context}")
         stream_BTC = embedding(tokens_BT, self.tokens)
-        if cache is not None and T == 1:
-            cache.look()
-            delta_BTC = embedding(cache.length_B[:, None], self.positions)
+        if cache is not None:
+            delta_BTC = embedding(cache.positions(T), self.positions)
         else:
+            self.check_length(T)
             delta_BTC = self.positions[:T].expand_as(stream_BTC)
         if config.dropout and self.training:
             stream_BTC = dropout(stream_BTC + delta_BTC, config.dropout)

@@ -11,17 +11,23 @@ from typing import Any
 import torch
 from torch import nn
 
-from .cache import Cache
-from .operators import linear, linear_cross_entropy
+from .cache import KeyValues
+from .operators import linear, linear_cross_entropy, softcapped
 
 
 class LanguageModel(nn.Module):
     """`model(tokens)` returns logits, `model(tokens, targets)` the loss. A subclass has the
-    parameter `tokens`, `output` if config.tied is not set, and the method `hidden`."""
+    parameter `tokens`, `output` if config.tied is not set, and the method `hidden`.
+
+    Attributes:
+        logit_softcap: if above 0, logits become logit_softcap tanh(logit / logit_softcap).
+    """
 
     config: Any
     tokens: nn.Parameter
     output: nn.Parameter
+
+    logit_softcap: float = 0.0
 
     @property
     def head_VC(self) -> torch.Tensor:
@@ -37,14 +43,15 @@ class LanguageModel(nn.Module):
                 nn.init.normal_(p, 0.0, 0.02 * scale)
             elif name.endswith("bias"):
                 nn.init.zeros_(p)
-            else:
-                nn.init.ones_(p)
+        for module in self.modules():
+            if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
+                module.reset_parameters()
 
     def forward(
         self,
         tokens_BT: torch.Tensor,
         targets_BT: torch.Tensor | None = None,
-        cache: Cache | None = None,
+        cache: KeyValues | None = None,
     ) -> torch.Tensor:
         """Logits (B, T, V), or the mean cross entropy of the targets.
 
@@ -52,19 +59,25 @@ class LanguageModel(nn.Module):
             tokens_BT: integers below V; at most `context` per row.
             targets_BT: the tokens that follow; -100 is ignored. If targets are given, the logits
                 are never all in memory at once.
-            cache: keys and values of earlier tokens, to which these are added; see Cache.
+            cache: keys and values of earlier tokens, to which these are added.
 
         Raises:
-            ValueError: there are more tokens than the context.
+            ValueError: without a cache, a row has more tokens than the context.
         """
         hidden_BTC = self.hidden(tokens_BT, cache)
         if targets_BT is None:
             return self.logits(hidden_BTC)
-        return linear_cross_entropy(hidden_BTC, self.head_VC, targets_BT)
+        return linear_cross_entropy(hidden_BTC, self.head_VC, targets_BT, self.logit_softcap)
 
-    def hidden(self, tokens_BT: torch.Tensor, cache: Cache | None = None) -> torch.Tensor:
+    def hidden(self, tokens_BT: torch.Tensor, cache: KeyValues | None = None) -> torch.Tensor:
         """The last layer's result, normalized: (B, T, C)."""
         raise NotImplementedError
 
+    def check_length(self, tokens: int) -> None:
+        """Raise ValueError if a row is longer than the context."""
+        context = self.config.context
+        if context < tokens:
+            raise ValueError(f"tokens: {tokens} in a row, the model's context is {context}")
+
     def logits(self, hidden_BTC: torch.Tensor) -> torch.Tensor:
-        return linear(hidden_BTC, self.head_VC)
+        return softcapped(linear(hidden_BTC, self.head_VC), self.logit_softcap)

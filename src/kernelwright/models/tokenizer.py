@@ -27,6 +27,7 @@ class Tokenizer(Protocol):
     Attributes:
         size: the number of tokens; all numbers are below it.
         end: the number between documents, or None if there is none.
+        begin: the numbers with which a text begins, such as Llama's <s>; `encode` leaves them out.
     """
 
     @property
@@ -34,6 +35,9 @@ class Tokenizer(Protocol):
 
     @property
     def end(self) -> int | None: ...
+
+    @property
+    def begin(self) -> tuple[int, ...]: ...
 
     def encode(self, text: str) -> np.ndarray:
         """Token numbers, in an unsigned dtype that can represent `size`."""
@@ -53,6 +57,7 @@ class Bytes:
 
     size = 256
     end = None
+    begin = ()
 
     def encode(self, text: str) -> np.ndarray:
         return np.frombuffer(text.encode(), np.uint8)
@@ -72,6 +77,7 @@ class Characters:
     """
 
     end = None
+    begin = ()
 
     def __init__(self, characters: str):
         self.characters = characters
@@ -154,6 +160,10 @@ class BytePairs:
     @property
     def end(self) -> int | None:
         return self._library.token_to_id(END)
+
+    @property
+    def begin(self) -> tuple[int, ...]:
+        return tuple(self._library.encode("", add_special_tokens=True).ids)
 
     def encode(self, text: str) -> np.ndarray:
         encoded = self._library.encode(text, add_special_tokens=False)

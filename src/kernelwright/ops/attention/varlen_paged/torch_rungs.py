@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from . import spec
 
 MOST = 2**24  # scores, or gathered elements of keys, in memory at a time
+TOGETHER = 64  # keys in a block of sequences with one query, which are computed together
 #: Matrices of whole multiples of this many elements begin at multiples of 64 bytes. In others the
 #: order of MKL's sums depends on where they begin.
 ALIGNED = 16
@@ -24,8 +25,9 @@ def native(
     queries = _Queries(wide, cu_q, lengths, slopes, left, right, scale * k_scale, cap)
     sums = _Sums(wide, v.shape[3], sinks)
     if split:
-        _add_blocks(sums, queries, k, v, table, split)
+        _add_blocks(sums, queries, k, v, table, split, queries.any())
     else:
+        _add_blocks(sums, queries, k, v, table, TOGETHER, queries.alone())
         _add_sequences(sums, queries, k, v, table)
     y, lse = sums.results()
     return (y * v_scale).to(q.dtype), lse
@@ -61,15 +63,23 @@ class _Queries:
             z = z - self.slopes * away.abs()[:, None, None]
         return z.masked_fill(hidden[:, None, None], -torch.inf), hidden
 
+    def any(self):
+        return torch.ones_like(self.sequence, dtype=torch.bool)
+
+    def alone(self):
+        """Whether a query is the only one of its sequence."""
+        counts = torch.bincount(self.sequence, minlength=len(self.lengths))
+        return (counts == 1)[self.sequence]
+
     def that_see(self, first: int, end: int):
-        """The queries that see any of the keys from `first` to `end`."""
+        """Whether a query sees any of the keys from `first` to `end`."""
         last = self.length
         if self.right >= 0:
             last = torch.minimum(last, self.position + self.right + 1)
         seen = last > first
         if self.left >= 0:
             seen &= self.position - self.left < end
-        return seen.nonzero().squeeze(1)
+        return seen
 
 
 class _Sums:
@@ -106,11 +116,11 @@ def _finite(top):
 
 
 def _add_sequences(sums, queries, k, v, table) -> None:
-    """All keys of a sequence at a time."""
+    """All keys of a sequence at a time, for sequences with several queries."""
     q, page = queries.q, k.shape[1]
     for b, m in enumerate(queries.lengths):
         first, end = queries.starts[b : b + 2]
-        if m == 0 or first == end:
+        if m == 0 or end - first < 2:
             continue
         at = spec.slots_of(table[b], m, page)
         keys, values = (t[at // page, at % page].transpose(0, 1).to(q.dtype) for t in (k, v))
@@ -128,14 +138,15 @@ def _shared_product(a, b):
     return (a.transpose(0, 1).flatten(1, 2) @ b).unflatten(1, (n, heads)).transpose(0, 1)
 
 
-def _add_blocks(sums, queries, k, v, table, split: int) -> None:
-    """Blocks of `split` keys, in their order."""
+def _add_blocks(sums, queries, k, v, table, split: int, which) -> None:
+    """Blocks of `split` keys, in their order, for the queries in the mask `which`."""
     q, page = _padded(queries.q), k.shape[1]
     place = torch.arange(split + -split % ALIGNED, device=q.device)
     step = max(1, MOST // (q.shape[1] * len(place) * max(q.shape[3], v.shape[3])))
     for first in range(0, max(queries.lengths, default=0), split):
         col = (first + place).masked_fill(place >= split, 2**31)
-        for chosen in queries.that_see(first, first + split).split(step):
+        seen = which & queries.that_see(first, first + split)
+        for chosen in seen.nonzero().squeeze(1).split(step):
             stored = col < queries.length[chosen, None]
             at = torch.where(stored, col, 0)
             pages = table[queries.sequence[chosen, None], at // page].long()

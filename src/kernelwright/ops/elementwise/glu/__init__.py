@@ -18,6 +18,7 @@ def _rungs(name: str, side: str = "") -> tuple[Rung, ...]:
             manual="the formula, one kernel per operator",
             native="PyTorch's activation, then its product",
         ),
+        *(() if side else _exp_tanh(name)),
         rungs.triton(
             "rows",
             side,
@@ -42,6 +43,11 @@ def _rungs(name: str, side: str = "") -> tuple[Rung, ...]:
             heuristic=heuristics.choose_vec16,
         ),
     )
+
+
+def _exp_tanh(name: str) -> tuple[Rung, ...]:
+    idea = "the formula by exp, tanh and erf: equal elements have equal results, wherever they are"
+    return (Rung("exp_tanh", "torch", f"exp_tanh:{name}", idea, dispatchable=False),)
 
 
 def _ladder(operator: Operator, name: str, side: str = "") -> Ladder:
