@@ -1,5 +1,5 @@
-"""Compares the engine with transformers' continuous batching: tokens per second of the same requests
-with the same model, all requests at once.
+"""Compares the engine with transformers' continuous batching: tokens per second of the same
+requests with the same model, all requests at once.
 
 The model has Qwen3-0.6B's sizes and random weights. Lengths of prompts and answers are uniform in
 a range, as in the offline benchmarks of small servers; the end of the text is ignored.
@@ -133,9 +133,13 @@ def main() -> int:
         wrong = sum(len(a) != w.count for a, w in zip(answers, work, strict=True))
         same = sum(a == b for a, b in zip(answers, first, strict=True)) / len(work)
         rows.append(
-            {"name": name, "tokens_per_second": round(tokens / seconds, 1), "of_wrong_length": wrong,
-             "same_answers": round(same, 3)}
-        )  # fmt: skip
+            {
+                "name": name,
+                "tokens_per_second": round(tokens / seconds, 1),
+                "of_wrong_length": wrong,
+                "same_answers": round(same, 3),
+            }
+        )
         print(rows[-1], flush=True)
     if asked.o is not None:
         about = {
