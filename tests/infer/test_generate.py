@@ -17,7 +17,7 @@ from kernelwright.support.errors import UsageError
 from support import transformers_models as theirs
 
 
-@pytest.mark.parametrize("make", [theirs.gpt2, theirs.llama])
+@pytest.mark.parametrize("make", theirs.FAMILIES)
 def test_greedy_tokens_are_those_of_transformers(make, tmp_path):
     seed = random.randrange(10**6)
     reference = theirs.saved(make, seed, tmp_path)

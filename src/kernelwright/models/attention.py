@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from .operators import attention_varlen
+from .operators import attention_varlen, softcapped
 
 
 def causal_attention(
@@ -74,6 +74,5 @@ def attention_of_last(
         )
     wide = torch.promote_types(q_BH1D.dtype, torch.float32)
     q_BGRD = q_BH1D.unflatten(1, (G, H // G)).squeeze(3)
-    scores_BGRS = (q_BGRD @ k_BGSD.mT).to(wide) * scale
-    scores_BGRS = softcap * torch.tanh(scores_BGRS / softcap) + mask_B11S
+    scores_BGRS = softcapped((q_BGRD @ k_BGSD.mT).to(wide) * scale, softcap) + mask_B11S
     return (scores_BGRS.softmax(-1).to(q_BH1D.dtype) @ v_BGSD).flatten(1, 2).unsqueeze(2)

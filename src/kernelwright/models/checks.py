@@ -13,6 +13,13 @@ def positive(config: Any, *names: str) -> None:
             raise ValueError(f"{name}: must be at least 1, is {getattr(config, name)}")
 
 
+def not_negative(config: Any, *names: str) -> None:
+    """Raise ValueError if a value is below 0."""
+    for name in names:
+        if not getattr(config, name) >= 0:
+            raise ValueError(f"{name}: must not be negative, is {getattr(config, name)}")
+
+
 def divides(config: Any, divisor: str, dividend: str) -> None:
     """Raise ValueError if one size is not a multiple of the other."""
     small, large = getattr(config, divisor), getattr(config, dividend)

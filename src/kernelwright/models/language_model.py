@@ -12,16 +12,22 @@ import torch
 from torch import nn
 
 from .cache import KeyValues
-from .operators import linear, linear_cross_entropy
+from .operators import linear, linear_cross_entropy, softcapped
 
 
 class LanguageModel(nn.Module):
     """`model(tokens)` returns logits, `model(tokens, targets)` the loss. A subclass has the
-    parameter `tokens`, `output` if config.tied is not set, and the method `hidden`."""
+    parameter `tokens`, `output` if config.tied is not set, and the method `hidden`.
+
+    Attributes:
+        logit_softcap: if above 0, logits become logit_softcap tanh(logit / logit_softcap).
+    """
 
     config: Any
     tokens: nn.Parameter
     output: nn.Parameter
+
+    logit_softcap: float = 0.0
 
     @property
     def head_VC(self) -> torch.Tensor:
@@ -37,8 +43,9 @@ class LanguageModel(nn.Module):
                 nn.init.normal_(p, 0.0, 0.02 * scale)
             elif name.endswith("bias"):
                 nn.init.zeros_(p)
-            else:
-                nn.init.ones_(p)
+        for module in self.modules():
+            if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
+                module.reset_parameters()
 
     def forward(
         self,
@@ -60,7 +67,7 @@ class LanguageModel(nn.Module):
         hidden_BTC = self.hidden(tokens_BT, cache)
         if targets_BT is None:
             return self.logits(hidden_BTC)
-        return linear_cross_entropy(hidden_BTC, self.head_VC, targets_BT)
+        return linear_cross_entropy(hidden_BTC, self.head_VC, targets_BT, self.logit_softcap)
 
     def hidden(self, tokens_BT: torch.Tensor, cache: KeyValues | None = None) -> torch.Tensor:
         """The last layer's result, normalized: (B, T, C)."""
@@ -73,4 +80,4 @@ class LanguageModel(nn.Module):
             raise ValueError(f"tokens: {tokens} in a row, the model's context is {context}")
 
     def logits(self, hidden_BTC: torch.Tensor) -> torch.Tensor:
-        return linear(hidden_BTC, self.head_VC)
+        return softcapped(linear(hidden_BTC, self.head_VC), self.logit_softcap)

@@ -1,5 +1,6 @@
 """Llama (Touvron et al. 2023; Grattafiori et al. 2024) on Kernelwright's operators, from tokens to
-logits or to the loss: RMSNorm, rotary positions, grouped queries, SwiGLU.
+logits or to the loss: RMSNorm, rotary positions, grouped queries, SwiGLU. Fields of its Config make
+it a Mistral, Qwen 2, Qwen 3 or Gemma 2.
 
 Letters at the end of a name are its shape: B batch, T tokens, C width, H heads, G heads of keys and
 values, D width of a head, F width of the MLP, V vocabulary.
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,39 +18,23 @@ from torch import nn
 
 from .attention import causal_attention
 from .cache import KeyValues
-from .checks import changed, divides, positive, probability
+from .checks import changed, divides, not_negative, positive, probability
 from .language_model import LanguageModel
+from .norm import RMSNorm
 from .operators import (
     activated_linear,
     add_rms_norm,
     dropout,
     embedding,
+    geglu,
     linear,
     rms_norm,
     rope,
     swiglu,
 )
+from .rotary import RopeScaling, angles
 
-
-@dataclass(frozen=True)
-class RopeScaling:
-    """How the frequencies of rotary positions are stretched for a longer context.
-
-    Attributes:
-        kind: "linear" divides every frequency by `factor`; "llama3" only those whose wavelength is
-            above context / low, none whose wavelength is below context / high, and blends between.
-        context: the model's context before it was stretched.
-    """
-
-    kind: str
-    factor: float
-    low: float = 1.0
-    high: float = 4.0
-    context: int = 8192
-
-    def __post_init__(self):
-        if self.kind not in ("linear", "llama3"):
-            raise ValueError(f'rope scaling: must be "linear" or "llama3", is {self.kind!r}')
+ACTIVATIONS = {"silu": swiglu, "gelu_tanh": partial(geglu, approximate="tanh")}
 
 
 @dataclass(frozen=True)
@@ -63,7 +49,21 @@ class Config:
         rope_base: the base of the rotary frequencies; `rope_scaling` stretches them.
         tied: whether the output layer is the token embedding.
         attention_bias, mlp_bias: whether those layers have a bias.
+        qkv_bias: whether the layer of queries, keys and values has a bias, if the layer after
+            attention has none (Qwen 2).
+        qk_norm: whether each head of queries and keys is normalized (Qwen 3).
+        windows: of each layer: a token attends to itself and the window - 1 tokens before it, with
+            0 to all earlier ones; () means 0 in all layers.
+        query_scalar: scores are divided by its square root; 0 means D.
+        softcap: if above 0, scores become softcap tanh(score / softcap) (Gemma 2).
+        logit_softcap: the same for logits.
+        activation: of the MLP's gate: "silu" or "gelu_tanh".
+        norm_offset: added to the weights of norms; 1 if zero means no scaling (Gemma 2).
+        post_norms: whether results of attention and of the MLP are normalized before they are added
+            to the residual stream (Gemma 2).
+        scaled_embedding: whether embeddings are multiplied by the square root of the width.
         padding: a token whose row of the embedding has no gradient where it is an input.
+        family: the `model_type` of the checkpoint as which the model is saved.
     """
 
     layers: int = 12
@@ -81,7 +81,18 @@ class Config:
     tied: bool = True
     attention_bias: bool = False
     mlp_bias: bool = False
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    windows: tuple[int, ...] = ()
+    query_scalar: int = 0
+    softcap: float = 0.0
+    logit_softcap: float = 0.0
+    activation: str = "silu"
+    norm_offset: float = 0.0
+    post_norms: bool = False
+    scaled_embedding: bool = False
     padding: int | None = None
+    family: str = "llama"
 
     def __post_init__(self):
         positive(self, "layers", "heads", "kv_heads", "width", "mlp_width", "context", "vocabulary")
@@ -91,10 +102,26 @@ class Config:
         if self.head_width % 2:
             raise ValueError(f"head_size: must be even for rotary positions, is {self.head_width}")
         probability(self, "dropout")
+        not_negative(self, "query_scalar", "softcap", "logit_softcap")
+        if self.windows and (len(self.windows) != self.layers or min(self.windows) < 0):
+            raise ValueError(f"windows: must be {self.layers} numbers, none negative")
+        if self.dropout and (self.softcap or any(self.windows)):
+            raise ValueError("dropout: must be 0 with a softcap or with windows")
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(
+                f"activation: {self.activation!r} is not one of {', '.join(ACTIVATIONS)}"
+            )
 
     @property
     def head_width(self) -> int:
         return self.head_size or self.width // self.heads
+
+    @property
+    def attention_scale(self) -> float:
+        return 1 / math.sqrt(self.query_scalar or self.head_width)
+
+    def window(self, layer: int) -> int:
+        return self.windows[layer] if self.windows else 0
 
 
 PRESETS = {
@@ -129,12 +156,18 @@ class Block(nn.Module):
         super().__init__()
         self.config, self.layer = config, layer
         C, F, D = config.width, config.mlp_width, config.head_width
-        self.attention_norm = nn.RMSNorm(C, config.eps)
-        self.qkv = nn.Linear(C, (config.heads + 2 * config.kv_heads) * D, config.attention_bias)
+        norm = partial(RMSNorm, eps=config.eps, offset=config.norm_offset)
+        qkv_bias = config.attention_bias or config.qkv_bias
+        self.attention_norm = norm(C)
+        self.qkv = nn.Linear(C, (config.heads + 2 * config.kv_heads) * D, qkv_bias)
+        if config.qk_norm:
+            self.q_norm, self.k_norm = norm(D), norm(D)
         self.attention_out = nn.Linear(config.heads * D, C, config.attention_bias)
-        self.mlp_norm = nn.RMSNorm(C, config.eps)
+        self.mlp_norm = norm(C)
         self.gate_up = nn.Linear(C, 2 * F, config.mlp_bias)
         self.mlp_out = nn.Linear(F, C, config.mlp_bias)
+        if config.post_norms:
+            self.attention_post_norm, self.mlp_post_norm = norm(C), norm(C)
 
     def forward(
         self,
@@ -146,25 +179,32 @@ class Block(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         x_BTC, stream_BTC = add_norm(delta_BTC, stream_BTC, self.attention_norm)
         delta_BTC = self._attention(x_BTC, cos_TD, sin_TD, cache)
+        if self.config.post_norms:
+            delta_BTC = rms_norm(delta_BTC, self.attention_post_norm)
         x_BTC, stream_BTC = add_norm(delta_BTC, stream_BTC, self.mlp_norm)
-        return self._mlp(x_BTC), stream_BTC
+        delta_BTC = self._mlp(x_BTC)
+        if self.config.post_norms:
+            delta_BTC = rms_norm(delta_BTC, self.mlp_post_norm)
+        return delta_BTC, stream_BTC
 
     def _attention(self, x_BTC, cos_TD, sin_TD, cache: KeyValues | None) -> torch.Tensor:
         B, T, _ = x_BTC.shape
         config = self.config
         H, G, D = config.heads, config.kv_heads, config.head_width
         qkv_BTC = linear(x_BTC, self.qkv.weight, self.qkv.bias)
-        q_BHTD, k_BGTD, v_BGTD = (
-            part.view(B, T, -1, D).transpose(1, 2)
-            for part in qkv_BTC.split((H * D, G * D, G * D), dim=-1)
+        q_BTHD, k_BTGD, v_BTGD = (
+            part.view(B, T, -1, D) for part in qkv_BTC.split((H * D, G * D, G * D), dim=-1)
         )
+        if config.qk_norm:
+            q_BTHD, k_BTGD = rms_norm(q_BTHD, self.q_norm), rms_norm(k_BTGD, self.k_norm)
+        q_BHTD, k_BGTD, v_BGTD = (t.transpose(1, 2) for t in (q_BTHD, k_BTGD, v_BTGD))
         q_BHTD, k_BGTD = rope(q_BHTD, k_BGTD, cos_TD, sin_TD, rotary_dim=D)
-        scale = 1 / math.sqrt(D)
+        scale, limits = config.attention_scale, (config.window(self.layer), config.softcap)
         if cache is None:
             p = config.dropout if self.training else 0.0
-            y_BHTD = causal_attention(q_BHTD, k_BGTD, v_BGTD, scale, p)
+            y_BHTD = causal_attention(q_BHTD, k_BGTD, v_BGTD, scale, p, *limits)
         else:
-            y_BHTD = cache.attend(self.layer, q_BHTD, k_BGTD, v_BGTD, scale)
+            y_BHTD = cache.attend(self.layer, q_BHTD, k_BGTD, v_BGTD, scale, *limits)
         y_BTC = y_BHTD.transpose(1, 2).reshape(B, T, H * D)
         delta_BTC = linear(y_BTC, self.attention_out.weight, self.attention_out.bias)
         return dropout(delta_BTC, config.dropout, self.training)
@@ -172,7 +212,8 @@ class Block(nn.Module):
     def _mlp(self, x_BTC: torch.Tensor) -> torch.Tensor:
         both_BTF2 = linear(x_BTC, self.gate_up.weight, self.gate_up.bias)
         parts_BTF = both_BTF2.chunk(2, dim=-1)
-        delta_BTC = activated_linear(swiglu, parts_BTF, self.mlp_out, self.recompute_activation)
+        activate = ACTIVATIONS[self.config.activation]
+        delta_BTC = activated_linear(activate, parts_BTF, self.mlp_out, self.recompute_activation)
         return dropout(delta_BTC, self.config.dropout, self.training)
 
 
@@ -189,10 +230,10 @@ class Model(LanguageModel):
 
     def __init__(self, config: Config):
         super().__init__()
-        self.config = config
+        self.config, self.logit_softcap = config, config.logit_softcap
         self.tokens = nn.Parameter(torch.empty(config.vocabulary, config.width))
         self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.layers))
-        self.norm = nn.RMSNorm(config.width, config.eps)
+        self.norm = RMSNorm(config.width, config.eps, config.norm_offset)
         if not config.tied:
             self.output = nn.Parameter(torch.empty(config.vocabulary, config.width))
         self.initialize()
@@ -203,7 +244,11 @@ class Model(LanguageModel):
         self._set_angles()
 
     def _set_angles(self) -> None:
-        cos_SD, sin_SD = angles(self.config, self.tokens.device)
+        config = self.config
+        cos_SD, sin_SD = angles(
+            config.context, config.head_width, config.rope_base, config.rope_scaling,
+            self.tokens.device,
+        )  # fmt: skip
         self.register_buffer("cos_SD", cos_SD, persistent=False)
         self.register_buffer("sin_SD", sin_SD, persistent=False)
 
@@ -218,6 +263,8 @@ class Model(LanguageModel):
         config = self.config
         T = tokens_BT.shape[1]
         stream_BTC = embedding(tokens_BT, self.tokens, config.padding)
+        if config.scaled_embedding:  # by a number of the model's dtype, as Gemma was trained
+            stream_BTC = stream_BTC * stream_BTC.new_full((), math.sqrt(config.width))
         if cache is not None:
             positions_BT = cache.positions(T)
             cos_TD, sin_TD = self.cos_SD[positions_BT], self.sin_SD[positions_BT]
@@ -233,30 +280,9 @@ class Model(LanguageModel):
 
 
 def add_norm(
-    delta_BTC: torch.Tensor | None, stream_BTC: torch.Tensor, norm: nn.RMSNorm
+    delta_BTC: torch.Tensor | None, stream_BTC: torch.Tensor, norm: RMSNorm
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(the norm of the sum, the sum). Before the first layer there is nothing to add."""
     if delta_BTC is None:
         return rms_norm(stream_BTC, norm), stream_BTC
     return add_rms_norm(delta_BTC, stream_BTC, norm)
-
-
-def angles(config: Config, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """(cos, sin) of each position and pair of dimensions, float32, (context, D / 2)."""
-    D = config.head_width
-    powers = torch.arange(0, D, 2, dtype=torch.int64, device=device).float() / D
-    frequencies = _scaled(1.0 / config.rope_base**powers, config.rope_scaling)
-    positions = torch.arange(config.context, device=device).float()
-    angles_SD = torch.outer(positions, frequencies)
-    return angles_SD.cos(), angles_SD.sin()
-
-
-def _scaled(frequencies: torch.Tensor, scaling: RopeScaling | None) -> torch.Tensor:
-    if scaling is None:
-        return frequencies
-    if scaling.kind == "linear":
-        return frequencies / scaling.factor
-    # rotations of each pair over the context before it was stretched
-    turns = scaling.context * frequencies / (2 * math.pi)
-    kept = ((turns - scaling.low) / (scaling.high - scaling.low)).clamp(0.0, 1.0)
-    return frequencies * (kept + (1.0 - kept) / scaling.factor)

@@ -25,6 +25,8 @@ from kernelwright.ops.matmul import gemm as _gemm
 from kernelwright.ops.norm import layer_norm as _norm
 from kernelwright.ops.random import dropout as _dropout
 
+from .norm import RMSNorm
+
 # PyTorch has no such functions
 rope = _rope.rope
 attention_with_kv_cache = _decode.attention_with_kv_cache
@@ -118,6 +120,13 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     return _glu.swiglu(gate, up)
 
 
+def geglu(gate: torch.Tensor, up: torch.Tensor, approximate: str) -> torch.Tensor:
+    """gelu(gate) * up."""
+    if _direct(gate, "geglu"):
+        return F.gelu(gate, approximate=approximate) * up
+    return _glu.geglu(gate, up, approximate)
+
+
 def embedding(
     tokens: torch.Tensor, weight: torch.Tensor, padding: int | None = None
 ) -> torch.Tensor:
@@ -139,20 +148,22 @@ def add_layer_norm(
     )
 
 
-def rms_norm(x: torch.Tensor, norm: nn.RMSNorm) -> torch.Tensor:
-    if _direct(x, "rms_norm"):
-        return F.rms_norm(x, norm.normalized_shape, norm.weight, norm.eps)
-    return _norm.rms_norm(x, norm.normalized_shape, norm.weight, norm.eps)
+def rms_norm(x: torch.Tensor, norm: RMSNorm) -> torch.Tensor:
+    given = x, norm.normalized_shape, norm.weight, norm.eps
+    if _direct(x, "rms_norm") and not norm.offset:
+        return F.rms_norm(*given)
+    return _norm.rms_norm(*given, offset=norm.offset)
 
 
 def add_rms_norm(
-    x: torch.Tensor, residual: torch.Tensor, norm: nn.RMSNorm
+    x: torch.Tensor, residual: torch.Tensor, norm: RMSNorm
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(the norm of the sum, the sum)."""
-    if _direct(x, "add_rms_norm"):
+    shape = norm.normalized_shape
+    if _direct(x, "add_rms_norm") and not norm.offset:
         total = x + residual
-        return F.rms_norm(total, norm.normalized_shape, norm.weight, norm.eps), total
-    return _norm.add_rms_norm(x, residual, norm.normalized_shape, norm.weight, norm.eps)
+        return F.rms_norm(total, shape, norm.weight, norm.eps), total
+    return _norm.add_rms_norm(x, residual, shape, norm.weight, norm.eps, offset=norm.offset)
 
 
 def dropout(x: torch.Tensor, p: float, training: bool = True) -> torch.Tensor:
@@ -161,13 +172,27 @@ def dropout(x: torch.Tensor, p: float, training: bool = True) -> torch.Tensor:
     return _dropout.dropout(x, p, training)
 
 
+def softcapped(x: torch.Tensor, cap: float) -> torch.Tensor:
+    """cap tanh(x / cap), rounded once; x if cap is 0."""
+    if not cap:
+        return x
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return (cap * torch.tanh(x.to(wide) / cap)).to(x.dtype)
+
+
 def linear_cross_entropy(
-    x_BTC: torch.Tensor, weight_VC: torch.Tensor, targets_BT: torch.Tensor
+    x_BTC: torch.Tensor, weight_VC: torch.Tensor, targets_BT: torch.Tensor, softcap: float = 0.0
 ) -> torch.Tensor:
-    """The mean cross entropy of x weight^T, in float32 or wider; targets of -100 do not count."""
+    """The mean cross entropy of x weight^T, in float32 or wider; targets of -100 do not count.
+
+    Args:
+        softcap: if above 0, logits become softcap tanh(logit / softcap).
+    """
     if _direct(x_BTC, "linear_cross_entropy"):
         logits_NV = F.linear(x_BTC, weight_VC).flatten(0, -2)
         wide = torch.promote_types(logits_NV.dtype, torch.float32)
-        return F.cross_entropy(logits_NV.to(wide), targets_BT.flatten())
+        return F.cross_entropy(softcapped(logits_NV.to(wide), softcap), targets_BT.flatten())
     wide = torch.promote_types(x_BTC.dtype, torch.float32)
-    return _loss.linear_cross_entropy(x_BTC, weight_VC, targets_BT, dtype=wide)
+    return _loss.linear_cross_entropy(
+        x_BTC, weight_VC, targets_BT, softcap=softcap or None, dtype=wide
+    )

@@ -14,28 +14,27 @@ from torch import nn
 from kernelwright.support import durable
 from kernelwright.support.errors import UsageError
 
-from . import gpt2, huggingface, llama, tensor_file
+from . import gpt2, llama, tensor_file
+from .huggingface import gpt2 as stored_gpt2
+from .huggingface import llama as stored_llama
+from .huggingface.stored import Weight
 
 
 @dataclass(frozen=True)
 class Format:
-    """How an architecture is stored; its name is the `model_type` of a config.json."""
+    """How a family of models is stored; its name is the `model_type` of a config.json."""
 
     model: Callable[[Any], nn.Module]
     config: Callable[[dict[str, Any]], Any]
     document: Callable[[Any], dict[str, Any]]
-    weights: Callable[[Any], list[huggingface.Weight]]
+    weights: Callable[[Any], list[Weight]]
 
 
-FORMATS = {
-    "gpt2": Format(
-        gpt2.Model, huggingface.gpt2_config, huggingface.gpt2_document, huggingface.gpt2_weights
-    ),
-    "llama": Format(
-        llama.Model, huggingface.llama_config, huggingface.llama_document, huggingface.llama_weights
-    ),
-}
-CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+_GPT2 = Format(gpt2.Model, stored_gpt2.config, stored_gpt2.document, stored_gpt2.weights)
+_LLAMA = Format(llama.Model, stored_llama.config, stored_llama.document, stored_llama.weights)
+FORMATS = {"gpt2": _GPT2, **dict.fromkeys(stored_llama.FAMILIES, _LLAMA)}
+CONFIG, GENERATION = "config.json", "generation_config.json"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 def load(
@@ -48,14 +47,14 @@ def load(
         dtype: of the parameters; by default as they are stored.
 
     Raises:
-        UsageError: a file is missing or damaged, the architecture is not GPT-2 or Llama, it
-            uses a feature that our models do not have, or a tensor is missing or has another shape.
+        UsageError: a file is missing or damaged, the family is none of FORMATS, it uses a feature
+            that our models do not have, or a tensor is missing or has another shape.
     """
     folder = Path(folder)
     config = read_config(folder)
     weights = ours(config, _tensors(folder), folder)
     with torch.device("meta"):
-        model = FORMATS[_architecture(type(config))].model(config)
+        model = _format(config).model(config)
     kinds = {t.dtype for t in weights.values()}
     dtype = dtype or (kinds.pop() if len(kinds) == 1 else torch.float32)
     model.load_state_dict({n: t.to(device, dtype) for n, t in weights.items()}, assign=True)
@@ -71,6 +70,7 @@ def save(model: nn.Module, folder: str | Path) -> None:
         folder: created if it does not exist.
 
     Raises:
+        UsageError: the family in the model's Config lacks a feature of the model.
         WriteError: the disk is full, or the folder cannot be written.
     """
     folder, config = Path(folder), model.config
@@ -95,32 +95,48 @@ def read_config(folder: Path) -> Any:
         raise UsageError(f"{folder / CONFIG}: {e}") from None
 
 
+def end_tokens(folder: Path) -> frozenset[int]:
+    """The tokens that end a text: `eos_token_id` of generation_config.json and of config.json.
+
+    Raises:
+        UsageError: a file is damaged, or there is no config.json.
+    """
+    documents = [_json(folder / CONFIG)]
+    if (folder / GENERATION).exists():
+        documents.append(_json(folder / GENERATION))
+    ends: set[int] = set()
+    for d in documents:
+        given = d.get("eos_token_id")
+        ends |= set(given) if isinstance(given, list) else {given} - {None}
+    return frozenset(ends)
+
+
 def document(config: Any) -> bytes:
     """The contents of a config.json."""
-    written = FORMATS[_architecture(type(config))].document(config)
+    written = _format(config).document(config)
     return (json.dumps(written, indent=2) + "\n").encode()
 
 
 def theirs(config: Any, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """A checkpoint's tensors, made from a model's state_dict."""
     tensors: dict[str, torch.Tensor] = {}
-    for weight in _weights(config):
+    for weight in _format(config).weights(config):
         t = state[weight.ours].detach()
         t = t.T if weight.transposed else t
         if len(weight.theirs) == 1:
             tensors[weight.theirs[0]] = t.contiguous()
             continue
-        parts = t.split(huggingface.rows(weight, config))
+        parts = t.split(weight.rows)
         tensors |= {n: p.contiguous() for n, p in zip(weight.theirs, parts, strict=True)}
     return tensors
 
 
 def ours(config: Any, given: dict[str, torch.Tensor], folder: Path) -> dict[str, torch.Tensor]:
     with torch.device("meta"):
-        model = FORMATS[_architecture(type(config))].model(config)
+        model = _format(config).model(config)
     shapes = {n: p.shape for n, p in model.named_parameters()}
     tensors: dict[str, torch.Tensor] = {}
-    for weight in _weights(config):
+    for weight in _format(config).weights(config):
         parts = [_find(name, given, folder) for name in weight.theirs]
         t = torch.cat(parts) if len(parts) > 1 else parts[0]
         t = t.T.contiguous() if weight.transposed else t
@@ -160,9 +176,5 @@ def _json(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} is damaged ({e})") from None
 
 
-def _architecture(kind: type) -> str:
-    return kind.__module__.rpartition(".")[2]
-
-
-def _weights(config: Any) -> list[huggingface.Weight]:
-    return FORMATS[_architecture(type(config))].weights(config)
+def _format(config: Any) -> Format:
+    return _GPT2 if isinstance(config, gpt2.Config) else _LLAMA

@@ -1,0 +1,3 @@
+"""Maps names of sizes and weights in Hugging Face checkpoints to those of our models."""
+
+from __future__ import annotations
