@@ -20,7 +20,7 @@ from kernelwright.support.errors import UsageError
 from support import interleavings
 from support import transformers_models as theirs
 
-NAMES = sorted(interleavings.CONFIGS)
+NAMES = list(interleavings.MODELS)
 
 
 def finished(engine):
@@ -43,25 +43,25 @@ def tokens_of(engine, *requests):
 # the same answers as without an engine
 
 
-@pytest.mark.parametrize("make", [theirs.gpt2, theirs.llama])
+@pytest.mark.parametrize("make", theirs.FAMILIES)
 def test_greedy_tokens_are_those_of_transformers(make, tmp_path):
     seed = random.randrange(10**6)
-    reference = theirs.saved(make, seed, tmp_path)
-    ours, reference = models.from_pretrained(tmp_path), reference.double()
-    draw = random.Random(seed)
-    prompts = [draw.choices(range(theirs.VOCABULARY), k=draw.randint(1, 20)) for _ in range(6)]
-    engine = Engine(ours, pages=20, page_size=4, sequences=5, step_tokens=9)
+    reference = theirs.Exact(theirs.saved(make, seed, tmp_path))
+    draws = random.Random(seed)
+    prompts = [draws.choices(range(theirs.VOCABULARY), k=draws.randint(1, 20)) for _ in range(5)]
+    ours = models.from_pretrained(tmp_path)
+    engine = Engine(ours, pages=20, page_size=4, sequences=4, step_tokens=9)
     rows = tokens_of(engine, *(Request(p, 12) for p in prompts))
     for prompt, row in zip(prompts, rows, strict=True):
         assert len(row) == 12
-        logits = reference(torch.tensor([prompt + row])).logits[0, len(prompt) - 1 : -1]
+        with torch.no_grad():
+            logits = reference(torch.tensor([prompt + row])).logits[0, len(prompt) - 1 : -1]
         # the most likely token in float64, or one that rounding to float32 may prefer
         chosen = logits.gather(-1, torch.tensor(row)[:, None])[:, 0]
-        assert (logits.amax(-1) - chosen).max() < 1e-4, seed
-        assert (logits.argmax(-1) == torch.tensor(row)).float().mean() > 0.9, seed
+        assert ((logits.amax(-1) - chosen) <= 1e-4 * logits.abs().amax()).all(), seed
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_greedy_tokens_are_those_of_generate_up_to_the_end_of_the_context(name):
     model = interleavings.model(name)
     prompts = [[1, 2, 3], [4] * 40, [5, 6] * 19]
@@ -113,7 +113,7 @@ def test_a_prompt_is_scored_without_new_tokens_and_from_a_cache_that_holds_it():
 # the same answers whatever else runs
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(17))
 @pytest.mark.parametrize("name", NAMES)
 def test_a_request_has_the_same_bits_alone_and_among_others(name, seed):
     interleavings.interleave(name, 0, seed)
@@ -199,7 +199,7 @@ def _random_numbers_of_the_schedule(monkeypatch):
 
 
 def _products_of_the_batch(monkeypatch):
-    monkeypatch.setattr("kernelwright.infer.engine.engine.INVARIANT", {})
+    monkeypatch.setattr("kernelwright.infer.engine.engine.INVARIANT", {"cpu": {}})
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def _products_of_the_batch(monkeypatch):
     ],
 )  # fmt: skip
 def test_schedules_find_planted_faults(plant, monkeypatch):
-    for i in range(24):
+    for i in range(12):
         interleavings.alone("llama", 0, i)  # without the fault
     plant(monkeypatch)
     with pytest.raises(AssertionError):
@@ -289,7 +289,7 @@ def test_a_row_without_a_largest_logit_has_no_token(how):
 
 
 def test_logits_that_are_not_numbers_end_a_request_and_no_other():
-    model = models.build(interleavings.CONFIGS["gpt2"])
+    model = models.build(interleavings.GPT2)
     with torch.no_grad():
         model.positions[5] = torch.nan
     engine = Engine(model, pages=8)
@@ -410,6 +410,8 @@ def test_an_end_token_ends_a_continuation():
     ("changes", "message"),
     [
         ({"prompt": []}, "prompt: is empty"),
+        ({"prompt": [1, 2.5]}, "prompt: must be a sequence of integers: 'float'"),
+        ({"prompt": 3}, "prompt: must be a sequence of integers"),
         ({"prompt": [23]}, "prompt: has tokens outside the vocabulary of 23"),
         ({"prompt": [-1]}, "prompt: has tokens outside"),
         ({"prompt": [1] * 41}, "prompt: 41 tokens, the model's context is 40"),
@@ -465,7 +467,7 @@ def test_padding_of_the_vocabulary_is_never_drawn():
 )
 def test_a_cache_of_8_bits_is_near_the_model(dtype, error):
     torch.manual_seed(0)
-    model = models.build(interleavings.CONFIGS["llama"])
+    model = models.build(interleavings.LLAMA)
     for p in model.parameters():
         torch.nn.init.normal_(p, 0.0, 0.2)
     prompt = [i % 23 for i in range(30)]
