@@ -9,6 +9,7 @@ import torch
 from kernelwright import models
 from kernelwright.infer import generate
 from kernelwright.infer.engine import Engine, Request, paged_cache
+from kernelwright.infer.engine.decode_steps import DecodeSteps
 from kernelwright.infer.engine.draws import NO_TOKEN, draw
 from kernelwright.infer.engine.pages import NO_PARENT, Content, Pages
 from kernelwright.infer.engine.scheduler import Scheduler
@@ -184,7 +185,8 @@ def _reads_one_token_too_few(monkeypatch):
 
     def faulty(self, table, first, counts):
         place(self, table, first, counts)
-        self.lengths_S = self.lengths_S - (self.lengths_S > 20).int()
+        lengths = self.tokens.lengths_S
+        self.tokens = replace(self.tokens, lengths_S=lengths - (lengths > 20).int())
 
     monkeypatch.setattr(paged_cache.PagedCache, "place", faulty)
 
@@ -479,3 +481,22 @@ def test_a_cache_of_8_bits_is_near_the_model(dtype, error):
         scored.append([s.logprob for s in output.prompt_logprobs[1:]])
     plain, stored = torch.tensor(scored)
     assert 0 < (plain - stored).square().mean().sqrt() < error
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_steps_of_a_fixed_number_of_rows_have_the_same_bits(name):
+    """As on a GPU, where they are CUDA graphs; rows and columns of the table are added."""
+    model, (_, _, cache_dtype) = interleavings.model(name), interleavings.MODELS[name]
+    settings = {"pages": 64, "page_size": 4, "deterministic": True, "cache_dtype": cache_dtype}
+    plain, fixed = (Engine(model, **settings) for _ in range(2))
+    fixed._decode_steps = DecodeSteps(model, fixed._cache)
+    rng = random.Random(name)
+    asked = [
+        Request(
+            [rng.randrange(model.config.vocabulary) for _ in range(rng.randint(1, 20))],
+            rng.randint(2, 12), Sampling(), seed=i, logprobs=2,
+        )
+        for i in range(5)
+    ]  # fmt: skip
+    assert tokens_of(fixed, *asked) == tokens_of(plain, *asked)
+    assert len(fixed._decode_steps._steps) > 2

@@ -13,6 +13,7 @@ import torch
 import kernelwright as kw
 from kernelwright.support.errors import UsageError
 
+from .decode_steps import DecodeSteps
 from .draws import NO_TOKEN, draw
 from .paged_cache import EIGHT_BITS, PagedCache
 from .pages import Pages
@@ -117,6 +118,7 @@ class Engine:
         self._cache = PagedCache(
             model, pages, page_size, self.vocabulary, cache_dtype, deterministic
         )
+        self._decode_steps = DecodeSteps(model, self._cache) if model.head_VC.is_cuda else None
         self._deterministic = deterministic
         self._ids = count()
         self._sequences: dict[int, list[Sequence]] = {}  # of each request, those in progress
@@ -206,11 +208,11 @@ class Engine:
     def _hidden(self, pieces: list[Piece]) -> torch.Tensor:
         """The last layer's result for all tokens of the step: (1, T, C)."""
         tokens = [t for s, n in pieces for t in s.tokens[s.computed : s.computed + n]]
-        self._cache.place(
-            self._scheduler.table[[s.row for s, _ in pieces]],
-            np.array([s.computed for s, _ in pieces]),
-            np.array([n for _, n in pieces]),
-        )
+        table_SP = self._scheduler.table[[s.row for s, _ in pieces]]
+        first_S = np.array([s.computed for s, _ in pieces])
+        if self._decode_steps is not None and len(tokens) == len(pieces):
+            return self._decode_steps.hidden(tokens, table_SP, first_S)
+        self._cache.place(table_SP, first_S, np.array([n for _, n in pieces]))
         tokens_1T = torch.tensor([tokens], device=self._cache.kv_L2NPGD.device)
         return self.model.hidden(tokens_1T, self._cache)
 
