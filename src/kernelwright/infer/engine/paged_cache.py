@@ -136,6 +136,11 @@ class PagedCache:
         factors = {"k_scale": k_scale, "v_scale": v_scale}
         new = self.tokens
         kw.reshape_and_cache(k_TGD, v_TGD, k_NPGD, v_NPGD, new.slots_T, **factors)
+        if new.longest_new == 1 and not (window or softcap or self._split):
+            y_THD = kw.paged_attention(
+                q_THD, k_NPGD, v_NPGD, new.table_SP, new.lengths_S, scale, **factors
+            )
+            return y_THD.transpose(0, 1)[None]
         y_THD = kw.attention_varlen(
             q_THD, k_NPGD, v_NPGD, new.starts_S, None, new.longest_new, new.longest,
             is_causal=True, window=(window - 1, -1), softcap=softcap, scale=scale,
