@@ -165,7 +165,7 @@ def test_numbers_of_words_are_those_of_the_source(monkeypatch):
     assert language.translate("16 of 32 lanes", "zh") == "16 / 32 个 lane"
     assert (
         language.translate("H200", "zh") == "H200"
-        and language.said("no entry 3", "zh") == "no entry 3"
+        and language.translate("no entry 3", "zh") == "no entry 3"
     )
 
 

@@ -221,91 +221,116 @@ KW_BLAS cublasSgemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t 
                       CUDA_R_32F, CUBLAS_GEMM_DEFAULT);
 }
 
-#define KW_VECTORS_OF(name, small, T)                                                             \
-  KW_BLAS cublas##name##gemv(cublasHandle_t h, cublasOperation_t t, int m, int n, const T *alpha, \
-                             const T *a, int lda, const T *x, int incx, const T *beta, T *y,      \
-                             int incy) {                                                          \
-    const int rows = t == CUBLAS_OP_N ? m : n, inner = t == CUBLAS_OP_N ? n : m;                  \
-    for (int i = 0; i < rows; ++i) {                                                              \
-      double sum = 0;                                                                             \
-      for (int k = 0; k < inner; ++k)                                                             \
-        sum += double(t == CUBLAS_OP_N ? a[i + size_t(k) * lda] : a[k + size_t(i) * lda]) *       \
-               x[size_t(k) * incx];                                                               \
-      T &to = y[size_t(i) * incy];                                                                \
-      to = static_cast<T>(*alpha * sum + (*beta == 0 ? 0 : *beta * to));                          \
-    }                                                                                             \
-    KW_DONE;                                                                                      \
-  }                                                                                               \
-  KW_BLAS cublas##name##axpy(cublasHandle_t, int n, const T *alpha, const T *x, int incx, T *y,   \
-                             int incy) {                                                          \
-    for (int i = 0; i < n; ++i) y[size_t(i) * incy] += *alpha * x[size_t(i) * incx];              \
-    KW_DONE;                                                                                      \
-  }                                                                                               \
-  KW_BLAS cublas##name##scal(cublasHandle_t, int n, const T *alpha, T *x, int incx) {             \
-    for (int i = 0; i < n; ++i) x[size_t(i) * incx] *= *alpha;                                    \
-    KW_DONE;                                                                                      \
-  }                                                                                               \
-  KW_BLAS cublas##name##copy(cublasHandle_t, int n, const T *x, int incx, T *y, int incy) {       \
-    for (int i = 0; i < n; ++i) y[size_t(i) * incy] = x[size_t(i) * incx];                        \
-    KW_DONE;                                                                                      \
-  }                                                                                               \
-  KW_BLAS cublas##name##swap(cublasHandle_t, int n, T *x, int incx, T *y, int incy) {             \
-    for (int i = 0; i < n; ++i) {                                                                 \
-      const T kept = y[size_t(i) * incy];                                                         \
-      y[size_t(i) * incy] = x[size_t(i) * incx], x[size_t(i) * incx] = kept;                      \
-    }                                                                                             \
-    KW_DONE;                                                                                      \
-  }                                                                                               \
-  KW_BLAS cublas##name##dot(cublasHandle_t, int n, const T *x, int incx, const T *y, int incy,    \
-                            T *result) {                                                          \
-    double sum = 0;                                                                               \
-    for (int i = 0; i < n; ++i) sum += double(x[size_t(i) * incx]) * y[size_t(i) * incy];         \
-    *result = static_cast<T>(sum);                                                                \
-    KW_DONE;                                                                                      \
-  }                                                                                               \
-  KW_BLAS cublas##name##nrm2(cublasHandle_t, int n, const T *x, int incx, T *result) {            \
-    double sum = 0;                                                                               \
-    for (int i = 0; i < n; ++i) sum += double(x[size_t(i) * incx]) * x[size_t(i) * incx];         \
-    *result = static_cast<T>(std::sqrt(sum));                                                     \
-    KW_DONE;                                                                                      \
-  }                                                                                               \
-  KW_BLAS cublas##name##asum(cublasHandle_t, int n, const T *x, int incx, T *result) {            \
-    double sum = 0;                                                                               \
-    for (int i = 0; i < n; ++i) sum += std::fabs(double(x[size_t(i) * incx]));                    \
-    *result = static_cast<T>(sum);                                                                \
-    KW_DONE;                                                                                      \
-  }                                                                                               \
-  KW_BLAS cublasI##small##amax(cublasHandle_t, int n, const T *x, int incx, int *result) {        \
-    int best = 0;                                                                                 \
-    for (int i = 1; i < n; ++i)                                                                   \
-      if (std::fabs(x[size_t(i) * incx]) > std::fabs(x[size_t(best) * incx])) best = i;           \
-    *result = n > 0 ? best + 1 : 0;                                                               \
-    KW_DONE;                                                                                      \
-  }                                                                                               \
-  KW_BLAS cublasI##small##amin(cublasHandle_t, int n, const T *x, int incx, int *result) {        \
-    int best = 0;                                                                                 \
-    for (int i = 1; i < n; ++i)                                                                   \
-      if (std::fabs(x[size_t(i) * incx]) < std::fabs(x[size_t(best) * incx])) best = i;           \
-    *result = n > 0 ? best + 1 : 0;                                                               \
-    KW_DONE;                                                                                      \
-  }                                                                                               \
-  KW_BLAS cublas##name##ger(cublasHandle_t, int m, int n, const T *alpha, const T *x, int incx,   \
-                            const T *y, int incy, T *a, int lda) {                                \
-    for (int j = 0; j < n; ++j)                                                                   \
-      for (int i = 0; i < m; ++i)                                                                 \
-        a[i + size_t(j) * lda] += *alpha * x[size_t(i) * incx] * y[size_t(j) * incy];             \
-    KW_DONE;                                                                                      \
-  }                                                                                               \
-  KW_BLAS cublas##name##geam(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, int m,   \
-                             int n, const T *alpha, const T *a, int lda, const T *beta,           \
-                             const T *b, int ldb, T *c, int ldc) {                                \
-    for (int j = 0; j < n; ++j)                                                                   \
-      for (int i = 0; i < m; ++i) {                                                               \
-        const T u = ta ? a[j + size_t(i) * lda] : a[i + size_t(j) * lda];                         \
-        const T v = *beta == 0 ? T(0) : tb ? b[j + size_t(i) * ldb] : b[i + size_t(j) * ldb];     \
-        c[i + size_t(j) * ldc] = *alpha * u + *beta * v;                                          \
-      }                                                                                           \
-    KW_DONE;                                                                                      \
+namespace kw::program::blas {
+// n elements of a vector. As in the reference BLAS, the first one is the last in memory where the
+// increment is negative.
+template <typename T> struct Vector {
+  T *first;
+  ptrdiff_t step;
+  Vector(T *x, int n, int increment)
+      : first(increment < 0 ? x - ptrdiff_t(n - 1) * increment : x), step(increment) {}
+  T &operator[](int i) const { return first[i * step]; }
+};
+}  // namespace kw::program::blas
+
+#define KW_VECTORS_OF(name, small, T)                                                              \
+  KW_BLAS cublas##name##gemv(cublasHandle_t h, cublasOperation_t t, int m, int n, const T *alpha,  \
+                             const T *a, int lda, const T *x, int incx, const T *beta, T *y,       \
+                             int incy) {                                                           \
+    if (incx == 0 || incy == 0) return CUBLAS_STATUS_INVALID_VALUE;                                \
+    const int rows = t == CUBLAS_OP_N ? m : n, inner = t == CUBLAS_OP_N ? n : m;                   \
+    const kw::program::blas::Vector<const T> in(x, inner, incx);                                   \
+    const kw::program::blas::Vector<T> out(y, rows, incy);                                         \
+    for (int i = 0; i < rows; ++i) {                                                               \
+      double sum = 0;                                                                              \
+      for (int k = 0; k < inner; ++k)                                                              \
+        sum += double(t == CUBLAS_OP_N ? a[i + size_t(k) * lda] : a[k + size_t(i) * lda]) * in[k]; \
+      T &to = out[i];                                                                              \
+      to = static_cast<T>(*alpha * sum + (*beta == 0 ? 0 : *beta * to));                           \
+    }                                                                                              \
+    KW_DONE;                                                                                       \
+  }                                                                                                \
+  KW_BLAS cublas##name##axpy(cublasHandle_t, int n, const T *alpha, const T *x, int incx, T *y,    \
+                             int incy) {                                                           \
+    const kw::program::blas::Vector<const T> in(x, n, incx);                                       \
+    const kw::program::blas::Vector<T> out(y, n, incy);                                            \
+    for (int i = 0; i < n; ++i) out[i] += *alpha * in[i];                                          \
+    KW_DONE;                                                                                       \
+  }                                                                                                \
+  KW_BLAS cublas##name##scal(cublasHandle_t, int n, const T *alpha, T *x, int incx) {              \
+    if (incx <= 0) n = 0;                                                                          \
+    for (int i = 0; i < n; ++i) x[size_t(i) * incx] *= *alpha;                                     \
+    KW_DONE;                                                                                       \
+  }                                                                                                \
+  KW_BLAS cublas##name##copy(cublasHandle_t, int n, const T *x, int incx, T *y, int incy) {        \
+    const kw::program::blas::Vector<const T> in(x, n, incx);                                       \
+    const kw::program::blas::Vector<T> out(y, n, incy);                                            \
+    for (int i = 0; i < n; ++i) out[i] = in[i];                                                    \
+    KW_DONE;                                                                                       \
+  }                                                                                                \
+  KW_BLAS cublas##name##swap(cublasHandle_t, int n, T *x, int incx, T *y, int incy) {              \
+    const kw::program::blas::Vector<T> in(x, n, incx);                                             \
+    const kw::program::blas::Vector<T> out(y, n, incy);                                            \
+    for (int i = 0; i < n; ++i) std::swap(in[i], out[i]);                                          \
+    KW_DONE;                                                                                       \
+  }                                                                                                \
+  KW_BLAS cublas##name##dot(cublasHandle_t, int n, const T *x, int incx, const T *y, int incy,     \
+                            T *result) {                                                           \
+    const kw::program::blas::Vector<const T> in(x, n, incx);                                       \
+    const kw::program::blas::Vector<const T> out(y, n, incy);                                      \
+    double sum = 0;                                                                                \
+    for (int i = 0; i < n; ++i) sum += double(in[i]) * out[i];                                     \
+    *result = static_cast<T>(sum);                                                                 \
+    KW_DONE;                                                                                       \
+  }                                                                                                \
+  KW_BLAS cublas##name##nrm2(cublasHandle_t, int n, const T *x, int incx, T *result) {             \
+    if (incx <= 0) n = 0;                                                                          \
+    double sum = 0;                                                                                \
+    for (int i = 0; i < n; ++i) sum += double(x[size_t(i) * incx]) * x[size_t(i) * incx];          \
+    *result = static_cast<T>(std::sqrt(sum));                                                      \
+    KW_DONE;                                                                                       \
+  }                                                                                                \
+  KW_BLAS cublas##name##asum(cublasHandle_t, int n, const T *x, int incx, T *result) {             \
+    if (incx <= 0) n = 0;                                                                          \
+    double sum = 0;                                                                                \
+    for (int i = 0; i < n; ++i) sum += std::fabs(double(x[size_t(i) * incx]));                     \
+    *result = static_cast<T>(sum);                                                                 \
+    KW_DONE;                                                                                       \
+  }                                                                                                \
+  KW_BLAS cublasI##small##amax(cublasHandle_t, int n, const T *x, int incx, int *result) {         \
+    if (incx <= 0) n = 0;                                                                          \
+    int best = 0;                                                                                  \
+    for (int i = 1; i < n; ++i)                                                                    \
+      if (std::fabs(x[size_t(i) * incx]) > std::fabs(x[size_t(best) * incx])) best = i;            \
+    *result = n > 0 ? best + 1 : 0;                                                                \
+    KW_DONE;                                                                                       \
+  }                                                                                                \
+  KW_BLAS cublasI##small##amin(cublasHandle_t, int n, const T *x, int incx, int *result) {         \
+    if (incx <= 0) n = 0;                                                                          \
+    int best = 0;                                                                                  \
+    for (int i = 1; i < n; ++i)                                                                    \
+      if (std::fabs(x[size_t(i) * incx]) < std::fabs(x[size_t(best) * incx])) best = i;            \
+    *result = n > 0 ? best + 1 : 0;                                                                \
+    KW_DONE;                                                                                       \
+  }                                                                                                \
+  KW_BLAS cublas##name##ger(cublasHandle_t, int m, int n, const T *alpha, const T *x, int incx,    \
+                            const T *y, int incy, T *a, int lda) {                                 \
+    if (incx == 0 || incy == 0) return CUBLAS_STATUS_INVALID_VALUE;                                \
+    const kw::program::blas::Vector<const T> column(x, m, incx), row(y, n, incy);                  \
+    for (int j = 0; j < n; ++j)                                                                    \
+      for (int i = 0; i < m; ++i) a[i + size_t(j) * lda] += *alpha * column[i] * row[j];           \
+    KW_DONE;                                                                                       \
+  }                                                                                                \
+  KW_BLAS cublas##name##geam(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, int m,    \
+                             int n, const T *alpha, const T *a, int lda, const T *beta,            \
+                             const T *b, int ldb, T *c, int ldc) {                                 \
+    for (int j = 0; j < n; ++j)                                                                    \
+      for (int i = 0; i < m; ++i) {                                                                \
+        const T u = ta ? a[j + size_t(i) * lda] : a[i + size_t(j) * lda];                          \
+        const T v = *beta == 0 ? T(0) : tb ? b[j + size_t(i) * ldb] : b[i + size_t(j) * ldb];      \
+        c[i + size_t(j) * ldc] = *alpha * u + *beta * v;                                           \
+      }                                                                                            \
+    KW_DONE;                                                                                       \
   }
 KW_VECTORS_OF(S, s, float)
 KW_VECTORS_OF(D, d, double)

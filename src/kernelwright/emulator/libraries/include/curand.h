@@ -2,6 +2,7 @@
 #pragma once
 // By which programs know that the header is included.
 #define CURAND_H_
+#include <cstdio>
 #include <random>
 
 typedef enum {
@@ -37,7 +38,12 @@ struct curandGenerator_st {
 typedef curandGenerator_st *curandGenerator_t;
 
 #define KW_RAND inline curandStatus_t
-KW_RAND curandCreateGenerator(curandGenerator_t *generator, curandRngType_t) {
+// Quasirandom sequences are not implemented: pseudorandom numbers in their place would be wrong.
+KW_RAND curandCreateGenerator(curandGenerator_t *generator, curandRngType_t type) {
+  if (type >= CURAND_RNG_QUASI_DEFAULT) {
+    fprintf(stderr, "curandCreateGenerator: quasirandom generators are not implemented\n");
+    return CURAND_STATUS_TYPE_ERROR;
+  }
   *generator = new curandGenerator_st;
   return CURAND_STATUS_SUCCESS;
 }

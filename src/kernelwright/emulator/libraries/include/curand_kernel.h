@@ -105,9 +105,11 @@ inline float4 curand_normal4(curandStatePhilox4_32_10_t *s) {
 inline float curand_log_normal(curandStatePhilox4_32_10_t *s, float mean, float deviation) {
   return expf(mean + deviation * curand_normal(s));
 }
+// Counts arrivals until a time of `mean` has passed. A sum of times, because exp(-mean) is 0 for a
+// mean above 745.
 inline unsigned curand_poisson(curandStatePhilox4_32_10_t *s, double mean) {
   unsigned n = 0;
-  for (double left = exp(-mean), p = curand_uniform_double(s); p > left; ++n)
-    p *= curand_uniform_double(s);
+  for (double t = -log(curand_uniform_double(s)); t < mean; ++n)
+    t -= log(curand_uniform_double(s));
   return n;
 }
