@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import uvicorn
@@ -194,12 +195,13 @@ def test_a_port_in_use():
 
 
 def test_settings_are_checked():
+    served = partial(server.Settings, EngineSettings())
     for settings, fields, message in [
         (EngineSettings, {"pages": -1}, "pages: must not be negative"),
         (EngineSettings, {"pages": 1, "memory": 1}, "pages: not with memory"),
         (EngineSettings, {"cache_dtype": "int4"}, "cache_dtype: 'int4' is neither"),
-        (server.Settings, {"max_queue": 0}, "max_queue: must be at least 1"),
-        (server.Settings, {"timeout": float("nan")}, "timeout: must be above 0"),
+        (served, {"max_queue": 0}, "max_queue: must be at least 1"),
+        (served, {"timeout": float("nan")}, "timeout: must be above 0"),
     ]:
         with pytest.raises(UsageError, match=message):
             settings(**fields)
