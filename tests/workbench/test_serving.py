@@ -57,7 +57,8 @@ def test_bytes_of_steps():
             weights -= config.vocabulary * config.width
         assert roof.weight_bytes(model) == 2 * weights
     # three tokens after a prompt of ten: the prompt's keys, then 11, then 12
-    assert roof.keys_read(Served(10, 0.0, tokens=3)) == 10 + 11 + 12
-    least = roof.Roof(weights=1000, token=10, rate=1e4)
-    run = Run([Served(10, 0.0, tokens=3)], 9.0, 2.0, 3, 0)
-    assert least.share(run) == pytest.approx((3000 + 330) / 1e4 / 2.0)
+    served = Served(10, 0.0, tokens=3)
+    assert roof.keys_read(served, 0) == 10 + 11 + 12 and roof.keys_read(served, 11) == 10 + 11 + 11
+    least = roof.Roof(weights=1000, token=20, windows=(0, 11), rate=1e4)
+    run = Run([served], 9.0, 2.0, 3, 0)
+    assert least.share(run) == pytest.approx((3000 + 330 + 320) / 1e4 / 2.0)
