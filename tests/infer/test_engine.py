@@ -20,7 +20,7 @@ from kernelwright.support.errors import UsageError
 from support import interleavings
 from support import transformers_models as theirs
 
-NAMES = sorted(interleavings.CONFIGS)
+NAMES = list(interleavings.MODELS)
 
 
 def finished(engine):
@@ -61,7 +61,7 @@ def test_greedy_tokens_are_those_of_transformers(make, tmp_path):
         assert (logits.argmax(-1) == torch.tensor(row)).float().mean() > 0.9, seed
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_greedy_tokens_are_those_of_generate_up_to_the_end_of_the_context(name):
     model = interleavings.model(name)
     prompts = [[1, 2, 3], [4] * 40, [5, 6] * 19]
@@ -113,7 +113,7 @@ def test_a_prompt_is_scored_without_new_tokens_and_from_a_cache_that_holds_it():
 # the same answers whatever else runs
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(17))
 @pytest.mark.parametrize("name", NAMES)
 def test_a_request_has_the_same_bits_alone_and_among_others(name, seed):
     interleavings.interleave(name, 0, seed)
@@ -199,7 +199,7 @@ def _random_numbers_of_the_schedule(monkeypatch):
 
 
 def _products_of_the_batch(monkeypatch):
-    monkeypatch.setattr("kernelwright.infer.engine.engine.INVARIANT", {})
+    monkeypatch.setattr("kernelwright.infer.engine.engine.INVARIANT", {"cpu": {}})
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_a_row_without_a_largest_logit_has_no_token(how):
 
 
 def test_logits_that_are_not_numbers_end_a_request_and_no_other():
-    model = models.build(interleavings.CONFIGS["gpt2"])
+    model = models.build(interleavings.GPT2)
     with torch.no_grad():
         model.positions[5] = torch.nan
     engine = Engine(model, pages=8)
@@ -410,6 +410,8 @@ def test_an_end_token_ends_a_continuation():
     ("changes", "message"),
     [
         ({"prompt": []}, "prompt: is empty"),
+        ({"prompt": [1, 2.5]}, "prompt: must be a sequence of integers: 'float'"),
+        ({"prompt": 3}, "prompt: must be a sequence of integers"),
         ({"prompt": [23]}, "prompt: has tokens outside the vocabulary of 23"),
         ({"prompt": [-1]}, "prompt: has tokens outside"),
         ({"prompt": [1] * 41}, "prompt: 41 tokens, the model's context is 40"),
@@ -465,7 +467,7 @@ def test_padding_of_the_vocabulary_is_never_drawn():
 )
 def test_a_cache_of_8_bits_is_near_the_model(dtype, error):
     torch.manual_seed(0)
-    model = models.build(interleavings.CONFIGS["llama"])
+    model = models.build(interleavings.LLAMA)
     for p in model.parameters():
         torch.nn.init.normal_(p, 0.0, 0.2)
     prompt = [i % 23 for i in range(30)]

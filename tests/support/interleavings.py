@@ -15,13 +15,17 @@ from kernelwright.infer.sampling import Sampling
 from kernelwright.models import gpt2, llama
 
 VOCABULARY, CONTEXT = 23, 40
-CONFIGS = {
-    "gpt2": gpt2.Config(layers=2, heads=2, width=12, context=CONTEXT, vocabulary=VOCABULARY),
-    "llama": llama.Config(
-        layers=2, heads=4, kv_heads=2, width=20, head_size=6, mlp_width=28, context=CONTEXT,
-        vocabulary=VOCABULARY,
-    ),
-}  # fmt: skip
+GPT2 = gpt2.Config(layers=2, heads=2, width=12, context=CONTEXT, vocabulary=VOCABULARY)
+LLAMA = llama.Config(
+    layers=2, heads=4, kv_heads=2, width=20, head_size=6, mlp_width=28, context=CONTEXT,
+    vocabulary=VOCABULARY,
+)  # fmt: skip
+#: Configuration, dtype of the model, dtype of the cache.
+MODELS = {
+    "gpt2": (GPT2, torch.float32, None),
+    "llama": (LLAMA, torch.float32, None),
+    "llama in bfloat16": (LLAMA, torch.bfloat16, torch.int8),
+}
 Results = dict[int, list[Output]]  # the outputs of each continuation
 
 
@@ -29,10 +33,11 @@ Results = dict[int, list[Output]]  # the outputs of each continuation
 def model(name: str):
     """A random model whose weights are so large that each token affects the next ones."""
     torch.manual_seed(5)
-    built = models.build(CONFIGS[name]).eval()
+    config, dtype, _ = MODELS[name]
+    built = models.build(config).eval()
     for p in built.parameters():
         torch.nn.init.normal_(p, 0.0, 0.4)
-    return built
+    return built.to(dtype)
 
 
 def request(draw: random.Random) -> Request:
@@ -61,7 +66,7 @@ def requests(pool: int) -> tuple[Request, ...]:
 @cache
 def alone(name: str, pool: int, i: int) -> Results:
     """The outputs of a request of a pool in an engine of its own."""
-    engine = Engine(model(name), pages=24, deterministic=True)
+    engine = Engine(model(name), pages=24, deterministic=True, cache_dtype=MODELS[name][2])
     engine.add(requests(pool)[i])
     results: Results = {}
     while engine.busy:
@@ -84,7 +89,7 @@ def interleave(name: str, pool: int, seed: int) -> Counter[str]:
     engine = Engine(
         model(name), pages=-(-min(max(tokens), CONTEXT) // size) + draw.choice((0, 0, 1, 4)),
         page_size=size, sequences=sequences, step_tokens=sequences + draw.choice((0, 1, 5, 30)),
-        deterministic=True,
+        deterministic=True, cache_dtype=MODELS[name][2],
     )  # fmt: skip
     of_id: dict[int, int] = {}
     results: dict[int, Results] = {}

@@ -22,8 +22,18 @@ from .scheduler import Piece, Scheduler
 from .scores import scores
 from .sequence import Sequence
 
-#: Rungs whose rows do not depend on other rows.
-INVARIANT = {"linear": "fixed_rows"}
+#: Rungs by which a token's result does not depend on other tokens. Elsewhere the order of sums may
+#: follow from the number of rows or, on a CPU, the rounding of an element from its place.
+INVARIANT = {
+    "cpu": {"linear": "fixed_rows", "swiglu": "exp_tanh", "geglu": "exp_tanh", "rope": "manual"},
+    "cuda": {
+        "linear": "fixed_rows",
+        "layer_norm": "native",
+        "add_layer_norm": "native",
+        "rms_norm": "native",
+        "add_rms_norm": "native",
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -205,8 +215,10 @@ class Engine:
         return self.model.hidden(tokens_1T, self._cache)
 
     def _invariant(self) -> AbstractContextManager[None]:
-        """Selects operators whose rows do not depend on other rows, if that is asked for."""
-        return kw.use(INVARIANT) if self._deterministic else nullcontext()
+        """Selects rungs for a deterministic step."""
+        if not self._deterministic:
+            return nullcontext()
+        return kw.use(INVARIANT[self.model.head_VC.device.type])
 
     def _draw(self, rows: Rows, logits_RV: torch.Tensor) -> list[Output]:
         """Draw the next tokens, and let sequences end and begin."""

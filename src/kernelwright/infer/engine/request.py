@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import NamedTuple
 
 from kernelwright.infer.sampling import Sampling
@@ -42,7 +43,10 @@ class Request:
     prompt_logprobs: int | None = None
 
     def __post_init__(self):
-        object.__setattr__(self, "prompt", tuple(self.prompt))
+        try:
+            object.__setattr__(self, "prompt", tuple(index(token) for token in self.prompt))
+        except TypeError as e:
+            raise UsageError(f"prompt: must be a sequence of integers: {e}") from e
         if not self.prompt:
             raise UsageError("prompt: is empty")
         least = 1 if self.prompt_logprobs is None else 0
