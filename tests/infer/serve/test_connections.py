@@ -209,7 +209,7 @@ def test_settings_are_checked():
             settings(**fields)
 
 
-@pytest.mark.parametrize("count", [24, pytest.param(400, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [24, pytest.param(120, marks=pytest.mark.long)])
 def test_nothing_is_left_of_requests_however_they_end(tmp_path, count):
     """Random requests over few pages; half of the clients go away at random times."""
     loaded = served_models.loaded(served_models.saved(tmp_path), pages=12)
