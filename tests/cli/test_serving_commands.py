@@ -87,6 +87,13 @@ def test_wrong_usage_is_said(capfd, folder, tmp_path):
         assert code == 2 and message in err, (arguments, err)
 
 
+def test_a_missing_package_is_named(capfd, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    code, _, err = call(capfd, "serve", str(folder), "--port", "0")
+    assert code == 2
+    assert "a server needs the package uvicorn: pip install 'kernelwright[serve]'" in err
+
+
 def test_a_benchmark_counts_every_request(capfd, folder, tmp_path, few_threads):
     code, out, err = call(
         capfd, "bench-serve", str(folder), "--requests", "6", "--rate", "50", "--lengths", "3:9",
