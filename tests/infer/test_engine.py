@@ -43,22 +43,22 @@ def tokens_of(engine, *requests):
 # the same answers as without an engine
 
 
-@pytest.mark.parametrize("make", [theirs.gpt2, theirs.llama])
+@pytest.mark.parametrize("make", theirs.FAMILIES)
 def test_greedy_tokens_are_those_of_transformers(make, tmp_path):
     seed = random.randrange(10**6)
-    reference = theirs.saved(make, seed, tmp_path)
-    ours, reference = models.from_pretrained(tmp_path), reference.double()
-    draw = random.Random(seed)
-    prompts = [draw.choices(range(theirs.VOCABULARY), k=draw.randint(1, 20)) for _ in range(6)]
-    engine = Engine(ours, pages=20, page_size=4, sequences=5, step_tokens=9)
+    reference = theirs.Exact(theirs.saved(make, seed, tmp_path))
+    draws = random.Random(seed)
+    prompts = [draws.choices(range(theirs.VOCABULARY), k=draws.randint(1, 20)) for _ in range(5)]
+    ours = models.from_pretrained(tmp_path)
+    engine = Engine(ours, pages=20, page_size=4, sequences=4, step_tokens=9)
     rows = tokens_of(engine, *(Request(p, 12) for p in prompts))
     for prompt, row in zip(prompts, rows, strict=True):
         assert len(row) == 12
-        logits = reference(torch.tensor([prompt + row])).logits[0, len(prompt) - 1 : -1]
+        with torch.no_grad():
+            logits = reference(torch.tensor([prompt + row])).logits[0, len(prompt) - 1 : -1]
         # the most likely token in float64, or one that rounding to float32 may prefer
         chosen = logits.gather(-1, torch.tensor(row)[:, None])[:, 0]
-        assert (logits.amax(-1) - chosen).max() < 1e-4, seed
-        assert (logits.argmax(-1) == torch.tensor(row)).float().mean() > 0.9, seed
+        assert ((logits.amax(-1) - chosen) <= 1e-4 * logits.abs().amax()).all(), seed
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
@@ -211,7 +211,7 @@ def _products_of_the_batch(monkeypatch):
     ],
 )  # fmt: skip
 def test_schedules_find_planted_faults(plant, monkeypatch):
-    for i in range(24):
+    for i in range(12):
         interleavings.alone("llama", 0, i)  # without the fault
     plant(monkeypatch)
     with pytest.raises(AssertionError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 
 import torch
@@ -20,11 +21,15 @@ LLAMA = llama.Config(
     layers=2, heads=4, kv_heads=2, width=20, head_size=6, mlp_width=28, context=CONTEXT,
     vocabulary=VOCABULARY,
 )  # fmt: skip
+GEMMA = replace(
+    LLAMA, windows=(5, 0), softcap=20.0, logit_softcap=30.0, activation="gelu_tanh", qk_norm=True,
+    norm_offset=1.0, post_norms=True, scaled_embedding=True,
+)  # fmt: skip
 #: Configuration, dtype of the model, dtype of the cache.
 MODELS = {
     "gpt2": (GPT2, torch.float32, None),
     "llama": (LLAMA, torch.float32, None),
-    "llama in bfloat16": (LLAMA, torch.bfloat16, torch.int8),
+    "gemma, 8 bits": (GEMMA, torch.bfloat16, torch.int8),
 }
 Results = dict[int, list[Output]]  # the outputs of each continuation
 
@@ -43,14 +48,14 @@ def model(name: str):
 def request(draw: random.Random) -> Request:
     """A request that is likely to begin as another one does."""
     power = draw.choice((2, 3))
-    base = [i**power % VOCABULARY for i in range(24)][: draw.randrange(25)]
-    prompt = base + draw.choices(range(VOCABULARY), k=draw.choice((0, 1, 2, 9)))
+    base = [i**power % VOCABULARY for i in range(14)][: draw.randrange(15)]
+    prompt = base + draw.choices(range(VOCABULARY), k=draw.choice((0, 1, 2, 7)))
     how = Sampling(
         temperature=draw.choice((0.0, 0.7, 2.0)), top_k=draw.choice((0, 3, 12)),
         top_p=draw.choice((1.0, 0.8)), min_p=draw.choice((0.0, 0.05)),
     )  # fmt: skip
     return Request(
-        prompt or [draw.randrange(VOCABULARY)], draw.randint(1, 14), how,
+        prompt or [draw.randrange(VOCABULARY)], draw.randint(1, 10), how,
         seed=draw.randrange(2**64), n=draw.choice((1, 1, 2, 3)),
         end_tokens=frozenset(draw.choices(range(VOCABULARY), k=draw.choice((0, 2)))),
         logprobs=draw.choice((None, 0, 3)), prompt_logprobs=draw.choice((None, None, None, 0, 2)),
@@ -60,7 +65,7 @@ def request(draw: random.Random) -> Request:
 @cache
 def requests(pool: int) -> tuple[Request, ...]:
     draw = random.Random(pool)
-    return tuple(request(draw) for _ in range(24))
+    return tuple(request(draw) for _ in range(12))
 
 
 @cache
@@ -84,10 +89,10 @@ def interleave(name: str, pool: int, seed: int) -> Counter[str]:
     """
     draw = random.Random(seed)
     size, sequences = draw.choice((1, 2, 3, 4, 7)), draw.randint(1, 6)
-    chosen = [draw.randrange(len(requests(pool))) for _ in range(draw.randint(2, 9))]
+    chosen = [draw.randrange(len(requests(pool))) for _ in range(draw.randint(3, 7))]
     tokens = (len(r.prompt) + r.max_tokens for r in (requests(pool)[i] for i in chosen))
     engine = Engine(
-        model(name), pages=-(-min(max(tokens), CONTEXT) // size) + draw.choice((0, 0, 1, 4)),
+        model(name), pages=-(-min(max(tokens), CONTEXT) // size) + draw.choice((0, 0, 1, 3)),
         page_size=size, sequences=sequences, step_tokens=sequences + draw.choice((0, 1, 5, 30)),
         deterministic=True, cache_dtype=MODELS[name][2],
     )  # fmt: skip

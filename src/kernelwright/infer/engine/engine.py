@@ -25,9 +25,16 @@ from .sequence import Sequence
 #: Rungs by which a token's result does not depend on other tokens. Elsewhere the order of sums may
 #: follow from the number of rows or, on a CPU, the rounding of an element from its place.
 INVARIANT = {
-    "cpu": {"linear": "fixed_rows", "swiglu": "exp_tanh", "geglu": "exp_tanh", "rope": "manual"},
+    "cpu": {
+        "linear": "fixed_rows",
+        "matmul": "fixed_rows",  # a linear layer without bias
+        "swiglu": "exp_tanh",
+        "geglu": "exp_tanh",
+        "rope": "manual",
+    },
     "cuda": {
         "linear": "fixed_rows",
+        "matmul": "fixed_rows",
         "layer_norm": "native",
         "add_layer_norm": "native",
         "rms_norm": "native",

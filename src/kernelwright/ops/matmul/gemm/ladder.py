@@ -33,6 +33,13 @@ RUNGS = (
         supports=heuristics.fits_manual,
         dispatchable=False,
     ),
+    Rung(
+        "fixed_rows",
+        "torch",
+        "fixed_rows:product",
+        "products of one size, so that a row's bits do not depend on the others",
+        dispatchable=False,
+    ),
     Rung("native", "torch", "torch_rungs:native", "cuBLAS", aten=heuristics.aten),
     Rung(
         "compiled",
@@ -107,6 +114,13 @@ LINEAR_RUNGS = (
         "torch_rungs:manual_linear",
         "every product in memory, then their sums",
         supports=heuristics.fits_manual_linear,
+        dispatchable=False,
+    ),
+    Rung(
+        "fixed_rows",
+        "torch",
+        "fixed_rows:linear",
+        "products of one size, so that a row's bits do not depend on the others",
         dispatchable=False,
     ),
     Rung(
