@@ -277,8 +277,13 @@ def group(form, of, inputs=None, **changes):
         (group("pack-quantized", INTEGERS, actorder="group"), "weights.actorder must be"),
         (group("pack-quantized", INTEGERS, group_size=32), "weights.group_size must be 128"),
         (group("pack-quantized", INTEGERS, TOKENS), "input_activations must be None"),
+        (
+            {**compressed("pack-quantized", INTEGERS), "config_groups": {}},
+            "0 kinds of config_groups",
+        ),
+        (compressed("pack-quantized", None), "weights.num_bits must be 4 or 8, is None"),
         (group("int-quantized", INTEGERS), "format must be 'pack-quantized' or"),
-        (group("float-quantized", FLOATS), "input_activations must be 'given'"),
+        (group("float-quantized", FLOATS), "input_activations.type must be 'float', is None"),
         (
             group("float-quantized", FLOATS, {**TOKENS, "dynamic": False, "strategy": "tensor"}),
             "input_activations.dynamic must be True, is False",
@@ -334,7 +339,7 @@ Q = "model.layers.0.self_attn.q_proj"
         ),
         (
             "fp8 per channel",
-            lambda t: t.update({f"{Q}.weight": t[f"{Q}.weight"][:, :64]}),
+            lambda t: t.update({f"{Q}.weight": t[f"{Q}.weight"][:, :64].contiguous()}),
             "different numbers of inputs",
         ),
         (

@@ -110,10 +110,9 @@ def _compressed(d: Document) -> Scheme:
         _only(name, d.get(name) or None, None)
     sparsity = (d.get("sparsity_config") or {}).get("format", "dense")
     _only("sparsity_config.format", sparsity, "dense")
-    groups = d["config_groups"].values()
-    kinds = {_checked_group(group, form) for group in groups}
+    kinds = {_checked_group(group, form) for group in (d.get("config_groups") or {}).values()}
     if len(kinds) != 1:
-        raise UsageError("config.json: quantization_config: config_groups must be alike")
+        raise UsageError(f"config.json: quantization_config: {len(kinds)} kinds of config_groups")
     bits, blocked = kinds.pop()
     if form == "pack-quantized":
         return Scheme("weight_packed", lambda t: _unpacked_weight(t, bits))
@@ -122,26 +121,24 @@ def _compressed(d: Document) -> Scheme:
 
 def _checked_group(group: Document, form: str) -> tuple[int, bool]:
     """(bits, whether scales are per block) of an entry of config_groups."""
-    weights, inputs = group["weights"], group.get("input_activations")
+    weights, inputs = group.get("weights") or {}, group.get("input_activations") or {}
     _only("format", group.get("format") or form, form)
     _only("output_activations", group.get("output_activations"), None)
     if form == "pack-quantized":
         _only("weights.type", weights.get("type", "int"), "int")
-        _only("weights.num_bits", weights["num_bits"], 4, 8)
+        _only("weights.num_bits", weights.get("num_bits"), 4, 8)
         _only("weights.strategy", weights.get("strategy"), "group", "channel")
         if weights["strategy"] == "group":
             _only("weights.group_size", weights.get("group_size"), GROUP)
         _only("weights.actorder", weights.get("actorder") or None, None, "weight", "static")
-        _only("input_activations", inputs, None)
+        _only("input_activations", inputs or None, None)
         return weights["num_bits"], False
     _only("weights.type", weights.get("type"), "float")
-    _only("weights.num_bits", weights["num_bits"], 8)
+    _only("weights.num_bits", weights.get("num_bits"), 8)
     _only("weights.strategy", weights.get("strategy"), "tensor", "channel", "block")
     blocked = weights["strategy"] == "block"
     if blocked:
         _only("weights.block_structure", weights.get("block_structure"), [BLOCK, BLOCK])
-    if not inputs:
-        raise _unsupported("input_activations", inputs, "given")
     _only("input_activations.type", inputs.get("type"), "float")
     _only("input_activations.num_bits", inputs.get("num_bits"), 8)
     _only("input_activations.dynamic", inputs.get("dynamic"), True)
