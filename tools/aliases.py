@@ -142,6 +142,10 @@ DOCS: dict[str, tuple[str, ...]] = {
         "kernelwright train", "kernelwright generate", "nanoGPT", "GPT-2", "Llama", "llm.c",
         "Shakespeare",
     ),
+    "serve_http": (
+        "kernelwright serve", "kernelwright bench-serve", "OpenAI API", "chat completions",
+        "vllm serve", "lm-evaluation-harness", "Prometheus", "server-sent events",
+    ),
     "pytorch": (
         "torch.compile", "autograd", "autocast", "DTensor", "FSDP", "vmap", "CUDA graphs",
         "torch.library", "custom operator", "kw.nn", "kw.optim",

@@ -39,6 +39,7 @@ SECTIONS = (
             "operators",
             "Autograd, torch.compile, DTensor: what works <pytorch>",
             "language_models",
+            "serve_http",
             "serving",
             "export",
             "training",

@@ -69,11 +69,13 @@ def serve(
     timeout: Annotated[float, typer.Option(help="Seconds that an answer may take.")] = 600.0,
     threads: Threads = None,
     device: Device = None,
+    as_json: Json = False,
 ) -> int:
     """Serve a model over HTTP, with OpenAI's interface.
 
     Routes: /v1/completions, /v1/chat/completions, /v1/models, /health, and /metrics for Prometheus.
-    All requests share the model's steps and one cache of keys and values in pages.
+    All requests share the model's steps and one cache of keys and values in pages. --json prints
+    one document, with the address, as soon as requests are accepted.
 
     \b
     Examples:
@@ -81,7 +83,7 @@ def serve(
       kernelwright serve path/to/llama --port 8080 --memory 20
       KW_API_KEY=secret kernelwright serve path/to/qwen --host 0.0.0.0
     """
-    with printing(False) as console:
+    with printing(as_json) as console:
         where = prepare(device, threads, False)
         module = _server()
         listening = module.listen(host, port)
@@ -93,8 +95,12 @@ def serve(
         def begun() -> None:
             from .render import serving
 
-            address = host, listening.getsockname()[1]
-            for line in serving.welcome(loaded, where, address, bool(api_key)):
+            url = serving.url(host, listening.getsockname()[1])
+            if as_json:
+                about = {"url": url, "model": loaded.model.name, "context": loaded.model.context}
+                console.emit({**about, "pages": loaded.pages, "device": where})
+                return
+            for line in serving.welcome(loaded, where, url, bool(api_key)):
                 console.print(line, markup=False, soft_wrap=True)
 
         module.run(loaded.app, listening, begun)

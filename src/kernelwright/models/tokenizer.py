@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Protocol
 
@@ -163,7 +164,9 @@ class BytePairs:
 
     @property
     def begin(self) -> tuple[int, ...]:
-        return tuple(self._library.encode("", add_special_tokens=True).ids)
+        encoded = self._library.encode("a", add_special_tokens=True)
+        added = zip(encoded.ids, encoded.special_tokens_mask, strict=True)
+        return tuple(token for token, _ in takewhile(lambda t: t[1], added))
 
     def encode(self, text: str) -> np.ndarray:
         encoded = self._library.encode(text, add_special_tokens=False)

@@ -1,11 +1,14 @@
 """Limits, failures and disconnects of the server, with an engine that a test steps."""
 
 import json
+import random
 import socket
 import threading
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import uvicorn
@@ -155,8 +158,8 @@ def listening(application):
 
 def sent(port, content):
     connection = socket.create_connection(("127.0.0.1", port))
-    head = f"POST {PATH} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n\r\n"
-    connection.sendall(head.encode() + content.encode())
+    head = f"POST {PATH} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+    connection.sendall(f"{head}content-length: {len(content)}\r\n\r\n{content}".encode())
     return connection
 
 
@@ -194,12 +197,52 @@ def test_a_port_in_use():
 
 
 def test_settings_are_checked():
+    served = partial(server.Settings, EngineSettings())
     for settings, fields, message in [
         (EngineSettings, {"pages": -1}, "pages: must not be negative"),
         (EngineSettings, {"pages": 1, "memory": 1}, "pages: not with memory"),
         (EngineSettings, {"cache_dtype": "int4"}, "cache_dtype: 'int4' is neither"),
-        (server.Settings, {"max_queue": 0}, "max_queue: must be at least 1"),
-        (server.Settings, {"timeout": float("nan")}, "timeout: must be above 0"),
+        (served, {"max_queue": 0}, "max_queue: must be at least 1"),
+        (served, {"timeout": float("nan")}, "timeout: must be above 0"),
     ]:
         with pytest.raises(UsageError, match=message):
             settings(**fields)
+
+
+@pytest.mark.parametrize("count", [24, pytest.param(120, marks=pytest.mark.long)])
+def test_nothing_is_left_of_requests_however_they_end(tmp_path, count):
+    """Random requests over few pages; half of the clients go away at random times."""
+    loaded = served_models.loaded(served_models.saved(tmp_path), pages=12)
+    seed = random.randrange(10**6)
+
+    def client(number):
+        draw = random.Random(seed + number)
+        fields = {
+            "prompt": [draw.choices(range(200), k=draw.randint(1, 40)) for _ in range(2)],
+            "max_tokens": draw.randint(1, 30), "n": draw.randint(1, 3), "seed": 1,
+            "stream": draw.random() < 0.5, "stop": draw.choice([None, "a", "th"]),
+            "echo": draw.random() < 0.3, "logprobs": draw.choice([None, 0, 2]),
+        }  # fmt: skip
+        connection = sent(port, json.dumps(fields))
+        if draw.random() < 0.5:
+            time.sleep(draw.random() * 0.3)
+            connection.close()
+            return None
+        text = b""
+        while part := connection.recv(1 << 16):
+            text += part
+        connection.close()
+        return text
+
+    with listening(loaded.app) as port, ThreadPoolExecutor(12) as threads:
+        for answer in threads.map(client, range(count)):
+            assert answer is None or answer.startswith(b"HTTP/1.1 200"), seed
+
+        def value(name):
+            lines = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+            start = f"kernelwright_{name} "
+            return next(x for x in lines.splitlines() if x.startswith(start)).split()[-1]
+
+        names = ("sequences_running", "sequences_waiting", "pages_used", "requests_queued")
+        until(lambda: [value(n) for n in names] == ["0"] * 4)
+        assert value("pages_total") == "12"

@@ -8,11 +8,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+import tokenizers
 import torch
 from starlette.testclient import TestClient
 
 from kernelwright import models
 from kernelwright.infer import generate
+from kernelwright.infer.serve import server
+from kernelwright.infer.serve.sizing import EngineSettings
 from kernelwright.models import tokenizer
 from support import served_models
 
@@ -275,6 +278,40 @@ def test_all_forms_of_a_prompt(client, encoder):
     empty = completion(client, prompt="", temperature=0, max_tokens=6)
     end = completion(client, prompt=[encoder.end], temperature=0, max_tokens=6)
     assert empty["choices"] == end["choices"]
+
+
+def test_texts_begin_as_the_models_texts_begin(folder, encoder, tmp_path):
+    """As with Llama's tokenizer; neither messages nor lists of tokens get the special token."""
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "tokenizer.json"
+    library = tokenizers.Tokenizer.from_file(str(path))
+    library.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<|endoftext|> $A <|endoftext|>", special_tokens=[("<|endoftext|>", encoder.end)]
+    )
+    library.save(str(path))
+    plain = encoder.encode("the cat").tolist()
+    base = {"temperature": 0, "max_tokens": 6, "ignore_eos": True}
+    with TestClient(served_models.loaded(tmp_path).app) as client:
+        text = completion(client, prompt="the cat", **base)
+        tokens = completion(client, prompt=[encoder.end, *plain], **base)
+        assert text["choices"] == tokens["choices"] and text["usage"] == tokens["usage"]
+        assert completion(client, prompt=plain, **base)["usage"]["prompt_tokens"] == len(plain)
+        messages = [{"role": "user", "content": "a"}]
+        usage = post(client, "/v1/chat/completions", messages=messages, **base).json()["usage"]
+        assert usage["prompt_tokens"] == len(encoder.encode("<|user|>a\n<|assistant|>"))
+
+
+def test_deterministic_answers_are_equal_in_bits_alone_and_together(folder):
+    engine = EngineSettings(deterministic=True, step_tokens=64, sequences=8)
+    loaded = server.load(folder, torch.device("cpu"), server.Settings(engine))
+    draw = random.Random(random.randrange(10**6))
+    prompts = [draw.choices(range(256), k=draw.randint(1, 40)) for _ in range(5)]
+    base = {"seed": 3, "max_tokens": 12, "logprobs": 2, "echo": True, "n": 2}
+    with TestClient(loaded.app) as client:
+        together = completion(client, prompt=prompts, **base)["choices"]
+        alone = [c for p in prompts for c in completion(client, prompt=p, **base)["choices"]]
+    for i, (one, other) in enumerate(zip(together, alone, strict=True)):
+        assert one == {**other, "index": i}
 
 
 def test_the_context_ends_an_answer(client):

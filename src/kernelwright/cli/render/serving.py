@@ -14,11 +14,13 @@ from .tables import ALWAYS, Column, Note, Table
 from .training import size
 
 
-def welcome(loaded: Any, device: Any, address: tuple[str, int], key: bool) -> Iterator[str]:
+def url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def welcome(loaded: Any, device: Any, url: str, key: bool) -> Iterator[str]:
     """Where the server listens, what it serves, and a request to try."""
-    host, port = address
-    host = f"[{host}]" if ":" in host else host
-    url, model = f"http://{host}:{port}", loaded.model
+    model = loaded.model
     yield f"serving {model.name} on {device} at {url}/v1"
     yield (
         f"context {model.context} tokens; cache of {loaded.pages} pages of 16 tokens, "

@@ -99,7 +99,8 @@ class Server:
         arrived = time.monotonic()
         asked = schema.completion(await self._document(request))
         self._model.check_name(asked.generation.model)
-        prompts = [self._model.prompt(p) for p in asked.prompts]
+        # long texts take seconds, in which others are answered
+        prompts = await asyncio.to_thread(lambda: [self._model.prompt(p) for p in asked.prompts])
         echoes = [
             "" if not asked.echo else given if isinstance(given, str) else self._model.text(given)
             for given in asked.prompts
@@ -118,7 +119,7 @@ class Server:
         arrived = time.monotonic()
         asked = schema.chat(await self._document(request))
         self._model.check_name(asked.generation.model)
-        prompt = self._model.conversation(asked.messages)
+        prompt = await asyncio.to_thread(self._model.conversation, asked.messages)
         documents = ChatDocuments(
             self._model.name,
             len(prompt),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -24,33 +25,38 @@ class Roof:
 
     Attributes:
         weights: bytes that each step reads.
-        token: bytes of a token's keys and values.
+        token: bytes of a token's keys and values in all layers.
+        windows: of each layer: how many tokens a token attends to; 0 for all.
         rate: bytes per second.
     """
 
     weights: int
     token: int
+    windows: tuple[int, ...]
     rate: float
 
     def share(self, run: Run) -> float:
         """The least seconds of the run's steps over those that they took."""
-        cached = sum(map(keys_read, run.requests))
-        least = run.steps * self.weights + cached * self.token
+        layers = Counter(self.windows)
+        keys = sum(n * keys_read(r, w) for w, n in layers.items() for r in run.requests)
+        least = run.steps * self.weights + keys * self.token / len(self.windows)
         return least / self.rate / run.stepping
 
 
-def keys_read(request: Served) -> int:
-    """Tokens whose keys and values are read at least: those of the prompt once for the first token,
-    and all earlier ones again for each further token."""
-    first = request.prompt
-    return request.tokens * first + request.tokens * (request.tokens - 1) // 2
+def keys_read(request: Served, window: int) -> int:
+    """Tokens whose keys and values a layer reads at least: those of the prompt once for the first
+    token, and all in the window again for each further token."""
+    seen = range(request.prompt + 1, request.prompt + request.tokens)
+    return request.prompt + sum(min(n, window) if window else n for n in seen)
 
 
 def of(model: Any, cache_dtype: str) -> Roof:
     """The roof of a model on its device."""
     device = model.head_VC.device
+    config = model.config
+    windows = getattr(config, "windows", ()) or (0,) * config.layers
     token = sizing.token_bytes(model, cache_dtype)
-    return Roof(weight_bytes(model), token, read_rate(device))
+    return Roof(weight_bytes(model), token, windows, read_rate(device))
 
 
 def weight_bytes(model: Any) -> int:
