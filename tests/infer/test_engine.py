@@ -132,6 +132,14 @@ def test_a_request_has_the_same_bits_in_many_schedules(name, hundred):
     assert counts["preemptions"] > 20 and counts["reused"] > 500 and counts["forks"] > 50
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_request_has_the_same_bits_on_a_gpu(name):
+    """There, steps of generation are CUDA graphs."""
+    for seed in range(34):
+        interleavings.interleave(name, seed % 4, 1000 + seed, "cuda")
+
+
 def _freed_early(monkeypatch):
     release = Pages.release
 

@@ -35,14 +35,14 @@ Results = dict[int, list[Output]]  # the outputs of each continuation
 
 
 @cache
-def model(name: str):
+def model(name: str, device: str = "cpu"):
     """A random model whose weights are so large that each token affects the next ones."""
     torch.manual_seed(5)
     config, dtype, _ = MODELS[name]
     built = models.build(config).eval()
     for p in built.parameters():
         torch.nn.init.normal_(p, 0.0, 0.4)
-    return built.to(dtype)
+    return built.to(device, dtype)
 
 
 def request(draw: random.Random) -> Request:
@@ -69,9 +69,9 @@ def requests(pool: int) -> tuple[Request, ...]:
 
 
 @cache
-def alone(name: str, pool: int, i: int) -> Results:
+def alone(name: str, pool: int, i: int, device: str) -> Results:
     """The outputs of a request of a pool in an engine of its own."""
-    engine = Engine(model(name), pages=24, deterministic=True, cache_dtype=MODELS[name][2])
+    engine = Engine(model(name, device), pages=24, deterministic=True, cache_dtype=MODELS[name][2])
     engine.add(requests(pool)[i])
     results: Results = {}
     while engine.busy:
@@ -80,7 +80,7 @@ def alone(name: str, pool: int, i: int) -> Results:
     return results
 
 
-def interleave(name: str, pool: int, seed: int) -> Counter[str]:
+def interleave(name: str, pool: int, seed: int, device: str = "cpu") -> Counter[str]:
     """Run random requests of a pool in one engine with hardly more pages than one of them needs,
     and compare each with its outputs alone.
 
@@ -92,7 +92,7 @@ def interleave(name: str, pool: int, seed: int) -> Counter[str]:
     chosen = [draw.randrange(len(requests(pool))) for _ in range(draw.randint(3, 7))]
     tokens = (len(r.prompt) + r.max_tokens for r in (requests(pool)[i] for i in chosen))
     engine = Engine(
-        model(name), pages=-(-min(max(tokens), CONTEXT) // size) + draw.choice((0, 0, 1, 3)),
+        model(name, device), pages=-(-min(max(tokens), CONTEXT) // size) + draw.choice((0, 0, 1, 3)),
         page_size=size, sequences=sequences, step_tokens=sequences + draw.choice((0, 1, 5, 30)),
         deterministic=True, cache_dtype=MODELS[name][2],
     )  # fmt: skip
@@ -111,7 +111,7 @@ def interleave(name: str, pool: int, seed: int) -> Counter[str]:
     counted = engine.statistics()
     assert counted.pages_used == 0
     for id, i in of_id.items():
-        compare(results[id], alone(name, pool, i), id)
+        compare(results[id], alone(name, pool, i, device), id)
     return Counter(
         preemptions=counted.preemptions, reused=counted.prefix_hit_tokens,
         forks=sum(requests(pool)[i].n > 1 for i in chosen),
