@@ -33,6 +33,7 @@ def test_greedy_tokens_are_those_of_transformers(make, tmp_path):
             max_new_tokens=20,
             do_sample=False,
             pad_token_id=0,
+            use_cache=False,  # its cache is wrong if a window is one token
         )
         assert list(row) == expected[0, len(prompt) :].tolist()
 

@@ -27,7 +27,7 @@ from .operators import (
     dropout,
     embedding,
     geglu,
-    linear,
+    product,
     rms_norm,
     rope,
     swiglu,
@@ -191,7 +191,7 @@ class Block(nn.Module):
         B, T, _ = x_BTC.shape
         config = self.config
         H, G, D = config.heads, config.kv_heads, config.head_width
-        qkv_BTC = linear(x_BTC, self.qkv.weight, self.qkv.bias)
+        qkv_BTC = product(x_BTC, self.qkv)
         q_BTHD, k_BTGD, v_BTGD = (
             part.view(B, T, -1, D) for part in qkv_BTC.split((H * D, G * D, G * D), dim=-1)
         )
@@ -206,11 +206,11 @@ class Block(nn.Module):
         else:
             y_BHTD = cache.attend(self.layer, q_BHTD, k_BGTD, v_BGTD, scale, *limits)
         y_BTC = y_BHTD.transpose(1, 2).reshape(B, T, H * D)
-        delta_BTC = linear(y_BTC, self.attention_out.weight, self.attention_out.bias)
+        delta_BTC = product(y_BTC, self.attention_out)
         return dropout(delta_BTC, config.dropout, self.training)
 
     def _mlp(self, x_BTC: torch.Tensor) -> torch.Tensor:
-        both_BTF2 = linear(x_BTC, self.gate_up.weight, self.gate_up.bias)
+        both_BTF2 = product(x_BTC, self.gate_up)
         parts_BTF = both_BTF2.chunk(2, dim=-1)
         activate = ACTIVATIONS[self.config.activation]
         delta_BTC = activated_linear(activate, parts_BTF, self.mlp_out, self.recompute_activation)

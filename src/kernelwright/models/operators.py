@@ -62,10 +62,17 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
     return _gemm.linear(x, weight, bias)
 
 
+def product(x: torch.Tensor, layer: nn.Module) -> torch.Tensor:
+    """layer(x), of an nn.Linear or a layer of quantized.py."""
+    if isinstance(layer, nn.Linear):
+        return linear(x, layer.weight, layer.bias)
+    return layer(x)
+
+
 def activated_linear(
     activate: Callable[..., torch.Tensor],
     inputs: Sequence[torch.Tensor],
-    layer: nn.Linear,
+    layer: nn.Module,
     recompute: bool,
 ) -> torch.Tensor:
     """layer(activate(*inputs)).
@@ -76,12 +83,9 @@ def activated_linear(
             only the weight's gradient needs. The same bits, if `kw.use` then selects the same rung.
     """
 
-    def product(hidden: torch.Tensor) -> torch.Tensor:
-        return linear(hidden, layer.weight, layer.bias)
-
     if recompute:
-        return recomputed_product(product, activate, inputs)
-    return product(activate(*inputs))
+        return recomputed_product(lambda hidden: product(hidden, layer), activate, inputs)
+    return product(activate(*inputs), layer)
 
 
 def linear_before_gelu(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:

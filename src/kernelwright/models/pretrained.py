@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from torch import nn
 from kernelwright.support import durable
 from kernelwright.support.errors import UsageError
 
-from . import gpt2, llama, tensor_file
+from . import gpt2, llama, quantized, tensor_file
 from .huggingface import gpt2 as stored_gpt2
 from .huggingface import llama as stored_llama
+from .huggingface import quantization
 from .huggingface.stored import Weight
 
 
@@ -51,16 +52,70 @@ def load(
             that our models do not have, or a tensor is missing or has another shape.
     """
     folder = Path(folder)
-    config = read_config(folder)
-    weights = ours(config, _tensors(folder), folder)
+    config, given = read_config(folder), _tensors(folder)
     with torch.device("meta"):
         model = _format(config).model(config)
+    replaced = _quantized_layers(model, given, folder)
+    weights = ours(config, given, folder, without=replaced)
     kinds = {t.dtype for t in weights.values()}
     dtype = dtype or (kinds.pop() if len(kinds) == 1 else torch.float32)
-    model.load_state_dict({n: t.to(device, dtype) for n, t in weights.items()}, assign=True)
+    for name, layer in replaced.items():
+        parent, _, own = name.rpartition(".")
+        setattr(model.get_submodule(parent), own, layer.to(device, dtype))
+    weights = {n: t.to(device, dtype) for n, t in weights.items()}
+    model.load_state_dict({**model.state_dict(), **weights}, assign=True)
     for p in model.parameters():
         p.requires_grad_(True)
     return model.to(device).eval()  # moves the angles of a Llama from the meta device
+
+
+def _quantized_layers(
+    model: nn.Module, given: dict[str, torch.Tensor], folder: Path
+) -> dict[str, nn.Module]:
+    """Our layers that the checkpoint stores quantized, by their names."""
+    scheme = quantization.scheme(_json(folder / CONFIG))
+    if scheme is None:
+        return {}
+    if isinstance(model.config, gpt2.Config):
+        raise UsageError(f"{folder}: quantized weights of GPT-2 are not supported")
+    stored = {w.ours: w for w in _format(model.config).weights(model.config)}
+    layers: dict[str, nn.Module] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            bias = stored.get(f"{name}.bias")
+            layer = _quantized_layer(scheme, module, stored[f"{name}.weight"], bias, given, folder)
+            layers |= {} if layer is None else {name: layer}
+    if not layers:
+        raise UsageError(f"{folder}: no layer is quantized as config.json says")
+    return layers
+
+
+def _quantized_layer(
+    scheme: quantization.Scheme,
+    module: nn.Linear,
+    weight: Weight,
+    bias: Weight | None,
+    given: dict[str, torch.Tensor],
+    folder: Path,
+) -> nn.Module | None:
+    names = [name.removesuffix(".weight") for name in weight.theirs]
+    try:
+        parts = [scheme.weight(name, given) for name in names]
+        quantized_parts = [p for p in parts if p is not None]
+        if not quantized_parts:
+            return None
+        if len(quantized_parts) < len(parts):
+            raise ValueError("only some of them are quantized")
+        biases = [] if bias is None else [_find(name, given, folder) for name in bias.theirs]
+        layer = quantized.layer(quantized_parts, torch.cat(biases) if biases else None)
+    except (TypeError, ValueError) as e:
+        raise UsageError(f"{folder}: {' and '.join(names)}: {e}") from None
+    if layer.shape != (module.out_features, module.in_features):
+        raise UsageError(
+            f"{folder}: {' and '.join(names)} give shape {layer.shape}; "
+            f"config.json asks for {(module.out_features, module.in_features)}"
+        )
+    return layer
 
 
 def save(model: nn.Module, folder: str | Path) -> None:
@@ -70,10 +125,15 @@ def save(model: nn.Module, folder: str | Path) -> None:
         folder: created if it does not exist.
 
     Raises:
-        UsageError: the family in the model's Config lacks a feature of the model.
+        UsageError: the family in the model's Config lacks a feature of the model, or the model is
+            quantized.
         WriteError: the disk is full, or the folder cannot be written.
     """
     folder, config = Path(folder), model.config
+    if any(
+        isinstance(m, (quantized.QuantizedLinear, quantized.ScaledLinear)) for m in model.modules()
+    ):
+        raise UsageError("a quantized model cannot be saved")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
@@ -131,12 +191,24 @@ def theirs(config: Any, state: dict[str, torch.Tensor]) -> dict[str, torch.Tenso
     return tensors
 
 
-def ours(config: Any, given: dict[str, torch.Tensor], folder: Path) -> dict[str, torch.Tensor]:
+def ours(
+    config: Any,
+    given: dict[str, torch.Tensor],
+    folder: Path,
+    without: Collection[str] = (),
+) -> dict[str, torch.Tensor]:
+    """A model's parameters, made from a checkpoint's tensors.
+
+    Args:
+        without: layers that are left out.
+    """
     with torch.device("meta"):
         model = _format(config).model(config)
     shapes = {n: p.shape for n, p in model.named_parameters()}
     tensors: dict[str, torch.Tensor] = {}
     for weight in _format(config).weights(config):
+        if weight.ours.rpartition(".")[0] in without:
+            continue
         parts = [_find(name, given, folder) for name in weight.theirs]
         t = torch.cat(parts) if len(parts) > 1 else parts[0]
         t = t.T.contiguous() if weight.transposed else t
