@@ -12,6 +12,7 @@ import kernelwright as kw
 from kernelwright import models
 from kernelwright.contract.compare import FACTOR, ULPS
 from kernelwright.models import gpt2, llama, pretrained, tensor_file
+from kernelwright.models.attention import causal_attention
 from kernelwright.models.cache import Cache
 from kernelwright.models.huggingface import gpt2 as stored_gpt2
 from kernelwright.models.huggingface import llama as stored_llama
@@ -90,14 +91,16 @@ def test_gradients_are_those_of_transformers(make, tmp_path):
 
 
 @FAMILIES
-def test_a_cache_changes_nothing(make, tmp_path):
+@pytest.mark.parametrize("rung", [None, "native"])
+def test_a_cache_changes_nothing(make, rung, tmp_path):
     theirs.saved(make, drawn(), tmp_path)
     model = models.from_pretrained(tmp_path).double()
     config, lengths = model.config, torch.tensor([random.randint(1, 12) for _ in range(3)])
     rows = torch.randint(theirs.VOCABULARY, (3, int(lengths.max()) + 10))
     sizes = config.layers, 3, config.kv_heads, 32, config.head_width
     cache = Cache(*sizes, torch.device("cpu"), torch.float64)
-    with torch.no_grad():
+    one_kernel = {"attention_with_kv_cache": rung} if rung else {}  # as on a GPU
+    with torch.no_grad(), kw.use(**one_kernel):
         plain, each = model.hidden(rows), torch.arange(3)
         first = model.hidden(rows[:, : lengths.max()], cache)
         torch.testing.assert_close(first[each, lengths - 1], plain[each, lengths - 1])
@@ -108,6 +111,22 @@ def test_a_cache_changes_nothing(make, tmp_path):
             found = model.hidden(next_tokens, cache)
             torch.testing.assert_close(found[:, 0], plain[each, cache.length_B])
             cache.length_B += 1
+
+
+@pytest.mark.parametrize("window", [0, 3])
+@pytest.mark.parametrize("softcap", [0.0, 0.5])
+@pytest.mark.parametrize("rung", [{}, {"attention_with_kv_cache": "native"}])
+def test_a_step_keeps_to_the_window_and_the_softcap(window, softcap, rung):
+    q, k, v = (torch.randn(2, heads, 7, 8, dtype=torch.float64) for heads in (4, 2, 2))
+    cache = Cache(1, 2, 2, 9, 8, torch.device("cpu"), torch.float64)
+    cache.positions(6)
+    cache.attend(0, *(t[:, :, :6] for t in (q, k, v)), 0.4, window, softcap)
+    cache.length_B.fill_(6)
+    assert cache.positions(1).tolist() == [[6], [6]]
+    with kw.use(**rung):
+        found = cache.attend(0, *(t[:, :, 6:] for t in (q, k, v)), 0.4, window, softcap)
+    wanted = causal_attention(q, k, v, 0.4, 0.0, window, softcap)
+    torch.testing.assert_close(found, wanted[:, :, 6:])
 
 
 def test_a_cache_refuses_more_tokens_than_it_has_positions():
@@ -222,6 +241,14 @@ def test_what_a_config_leaves_out_is_what_transformers_assumes(family):
     window = d.sliding_window if family in ("mistral", "gemma2") else 0
     assert found.window(0) == (window or 0)
     assert found.window(1) == (window if family == "mistral" else 0)
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+def test_the_first_layers_of_qwen_have_no_window(family):
+    given = {"model_type": family, "num_hidden_layers": 4, "sliding_window": 5}
+    given |= {"max_window_layers": 2}
+    assert stored_llama.config(given).windows == ()
+    assert stored_llama.config({**given, "use_sliding_window": True}).windows == (0, 0, 5, 5)
 
 
 @pytest.mark.parametrize(
