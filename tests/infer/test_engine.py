@@ -15,6 +15,8 @@ from kernelwright.infer.engine.scheduler import Scheduler
 from kernelwright.infer.engine.scores import most_likely, scores
 from kernelwright.infer.engine.sequence import Sequence
 from kernelwright.infer.sampling import Sampling
+from kernelwright.models import quantized
+from kernelwright.ops.matmul.quantized import quantize
 from kernelwright.ops.random.sample.definition import filtered
 from kernelwright.support.errors import UsageError
 from support import interleavings
@@ -113,7 +115,7 @@ def test_a_prompt_is_scored_without_new_tokens_and_from_a_cache_that_holds_it():
 # the same answers whatever else runs
 
 
-@pytest.mark.parametrize("seed", range(17))
+@pytest.mark.parametrize("seed", range(9))
 @pytest.mark.parametrize("name", NAMES)
 def test_a_request_has_the_same_bits_alone_and_among_others(name, seed):
     interleavings.interleave(name, 0, seed)
@@ -446,6 +448,14 @@ def test_a_request_that_can_never_be_answered_is_refused(changes, message):
 def test_an_engine_of_wrong_sizes_is_refused(changes, message):
     with pytest.raises(UsageError, match=message):
         Engine(interleavings.model("gpt2"), **{"pages": 4, **changes})
+
+
+def test_a_deterministic_engine_of_a_quantized_model_is_refused():
+    model = models.build(interleavings.GPT2)
+    model.blocks[0].qkv = quantized.layer([quantize(torch.randn(8, 128))], None)
+    Engine(model, pages=4)
+    with pytest.raises(UsageError, match="deterministic: products with quantized weights"):
+        Engine(model, pages=4, deterministic=True)
 
 
 def test_the_longest_request_that_fits_is_answered():

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 import kernelwright as kw
+from kernelwright.models.quantized import QuantizedLinear, ScaledLinear
 from kernelwright.support.errors import UsageError
 
 from .draws import NO_TOKEN, draw
@@ -41,6 +42,7 @@ INVARIANT = {
         "add_rms_norm": "native",
     },
 }
+QUANTIZED = (QuantizedLinear, ScaledLinear)
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,11 @@ class Engine:
         if cache_dtype not in (None, own, *EIGHT_BITS):
             raise UsageError(
                 f"cache_dtype: must be the model's {own}, float8 or int8, is {cache_dtype}"
+            )
+        if deterministic and any(isinstance(m, QUANTIZED) for m in model.modules()):
+            raise UsageError(
+                "deterministic: products with quantized weights choose the order of their sums by "
+                "the number of rows"
             )
         self.model = model.eval()
         self.context, self.vocabulary = model.config.context, vocabulary or known

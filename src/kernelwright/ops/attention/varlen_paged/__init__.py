@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from kernelwright.contract import Ladder, Rung, arguments
+from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 from kernelwright.ops.attention.paged.heuristics import BYTES
 
@@ -23,6 +23,14 @@ LADDER = Ladder(
             "torch_rungs:native",
             "pages gathered, then the formula, one sequence or block of keys after another",
             syncs_host=True,
+        ),
+        rungs.triton(
+            "pages",
+            "",
+            "queries times heads in tiles that programs find, pages looked up, parts merged",
+            heuristics.fits,
+            heuristics.CONFIGS,
+            heuristic=heuristics.choose,
         ),
     ),
     __name__,
