@@ -24,7 +24,7 @@ ENDS = (7, 11)
 def saved(folder: Path, *, seed: int = 0, chat: bool = True) -> Path:
     """A Llama with byte pairs; its vocabulary is padded, and it has two end tokens."""
     torch.manual_seed(seed)
-    model = models.build(models.preset("llama-tiny", vocabulary=VOCABULARY + 8)).eval()
+    model = models.build(models.preset("llama-tiny", layers=1, vocabulary=VOCABULARY + 8)).eval()
     for p in model.parameters():
         torch.nn.init.normal_(p, 0.0, 0.2)
     models.save_pretrained(model, folder)

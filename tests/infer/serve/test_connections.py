@@ -119,6 +119,27 @@ def test_the_engine_fails():
         assert queued(client) == 0
 
 
+def test_the_engine_fails_before_it_knows_a_request():
+    class Blocking(SlowEngine):
+        entered, leave = threading.Event(), threading.Event()
+
+        def step(self):
+            self.entered.set()
+            self.leave.wait()
+            raise ZeroDivisionError("planted")
+
+    engine = Blocking()
+    with ThreadPoolExecutor() as threads, TestClient(app(engine)) as client:
+        first = threads.submit(client.post, PATH, content=body())
+        assert engine.entered.wait(20)
+        second = threads.submit(client.post, PATH, content=body())
+        until(lambda: queued(client) == 2)
+        engine.leave.set()
+        for answer in (first, second):
+            assert answer.result(timeout=20).status_code == 500
+        assert list(engine.requests) == [1]
+
+
 def test_the_engine_refuses_a_request(tmp_path):
     loaded = served_models.loaded(served_models.saved(tmp_path), pages=2)
     with TestClient(loaded.app) as client:

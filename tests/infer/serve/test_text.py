@@ -6,7 +6,7 @@ import random
 
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kernelwright.infer.serve.detokenizer import Detokenizer
@@ -41,6 +41,12 @@ def test_bytes_that_are_no_text_give_the_same_as_all_at_once(tokens):
         text = joined(tokens[: i + 1])
         if not text.endswith("\N{REPLACEMENT CHARACTER}"):
             assert "".join(pieces[: i + 1]) == text
+
+
+@given(tokens=st.lists(st.binary(min_size=1, max_size=2), min_size=200, max_size=300))
+def test_long_runs_of_bytes_that_are_no_text(tokens):
+    tokens = [bytes(b | 0x80 for b in token) for token in tokens]
+    assert "".join(pieces_of(joined, tokens)) == joined(tokens)
 
 
 @given(tokens=PIECES, data=st.data())
@@ -136,6 +142,8 @@ def until(text, stops):
     pieces=st.lists(st.text("ab", max_size=5), max_size=12),
     stops=st.lists(st.text("ab", min_size=1, max_size=6), max_size=4),
 )
+@example(pieces=["abb"], stops=["abb", "b"])
+@example(pieces=["aab"], stops=["b", "aab", "ab"])
 def test_stop_strings(pieces, stops):
     stop = StopStrings(stops)
     given_out = [stop.add(p) for p in pieces]
