@@ -91,8 +91,9 @@ def interleave(name: str, pool: int, seed: int, device: str = "cpu") -> Counter[
     size, sequences = draw.choice((1, 2, 3, 4, 7)), draw.randint(1, 6)
     chosen = [draw.randrange(len(requests(pool))) for _ in range(draw.randint(3, 7))]
     tokens = (len(r.prompt) + r.max_tokens for r in (requests(pool)[i] for i in chosen))
+    pages = -(-min(max(tokens), CONTEXT) // size) + draw.choice((0, 0, 1, 3))
     engine = Engine(
-        model(name, device), pages=-(-min(max(tokens), CONTEXT) // size) + draw.choice((0, 0, 1, 3)),
+        model(name, device), pages=pages,
         page_size=size, sequences=sequences, step_tokens=sequences + draw.choice((0, 1, 5, 30)),
         deterministic=True, cache_dtype=MODELS[name][2],
     )  # fmt: skip
