@@ -40,7 +40,8 @@ FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 #: of cumsum is a cumsum, whose case is exact in integers.
 SMALL = {
     "scaled_dot_product_attention", "scaled_dot_product_attention.backward", "attention_varlen",
-    "attention_varlen.backward", "paged_attention", "reshape_and_cache", "cumsum.backward",
+    "attention_varlen.backward", "attention_varlen_paged", "paged_attention", "reshape_and_cache",
+    "cumsum.backward",
     "linear_attention", "linear_attention.backward", "attention_with_kv_cache",
 }  # fmt: skip
 #: Their results depend on a generator's state: they have no tensors with layouts or values.
@@ -50,7 +51,7 @@ FROM_NOTHING = {"rand", "randn", "bernoulli_p"}
 #: scaled_dot_product_attention is.
 FINITE = {
     "cumsum.backward", "cumprod.backward", "attention_varlen", "attention_varlen.backward",
-    "linear_attention", "linear_attention.backward",
+    "attention_varlen_paged", "linear_attention", "linear_attention.backward",
 }  # fmt: skip
 
 

@@ -26,10 +26,11 @@ from support.publics import (
 
 #: Their arguments cannot be derived from one tensor's shape; tests/ops has tests of each.
 OF_SEVERAL_SHAPES = {
-    "attention_varlen", "batch_norm_backward_elemt", "batch_norm_backward_reduce",
-    "batch_norm_inference", "batch_norm_stats", "bernoulli", "bernoulli_p", "conv2d",
-    "grouped_mm", "grouped_swiglu", "linear_attention", "nms", "paged_attention",
-    "quantized_linear", "rand", "randn", "roi_align", "sample", "scaled_mm", "spmv",
+    "attention_varlen", "attention_varlen_paged", "batch_norm_backward_elemt",
+    "batch_norm_backward_reduce", "batch_norm_inference", "batch_norm_stats", "bernoulli",
+    "bernoulli_p", "conv2d", "grouped_mm", "grouped_swiglu", "linear_attention", "nms",
+    "paged_attention", "quantized_linear", "rand", "randn", "roi_align", "sample", "scaled_mm",
+    "spmv",
 }  # fmt: skip
 #: Their results are integers, which have no gradient.
 COUNTS_AND_PLACES = {"argsort", "histc"}

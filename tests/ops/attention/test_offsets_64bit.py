@@ -18,6 +18,8 @@ CALLS = (
     (S, (2, 2, 24, 64), {}, 1, "q k v", "mma triton_flash"),
     (f"{S}.backward", (2, 2, 24, 64), {}, 0, "gy q k v y", "triton_flash"),
     ("attention_varlen", (24, 2, 32), {"lengths": (12, 12)}, 1, "q k v", "triton_varlen"),
+    ("attention_varlen_paged", (6, 2, 64),
+     {"lengths": (6,), "keys": (16,), "page": 16, "hk": 2}, 0, "k v", "triton_pages"),
     ("linear_attention", (2, 2, 33, 16), {}, 0, "q k v", "recurrent triton_chunked"),
     ("paged_attention", (1, 2, 64), {"page": 16, "s": 16, "hk": 2}, 0, "k v",
      "split_mma split_bulk triton_split"),

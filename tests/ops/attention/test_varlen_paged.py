@@ -2,14 +2,18 @@
 token do not depend on what else is computed."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
 import torch
 
 import kernelwright as kw
-from kernelwright.ops.attention.varlen_paged import spec
+from kernelwright import toolchain
+from kernelwright.contract import H200, case
+from kernelwright.dispatch import specs_of
+from kernelwright.dispatch.launcher import entry_of
+from kernelwright.ops.attention.varlen_paged import LADDER, heuristics, spec
 from support.publics import DEVICE, randn
 
 F64 = torch.float64
@@ -272,3 +276,68 @@ def test_without_pages_their_arguments_are_refused(name, value):
         kw.attention_varlen(x, x, x, E, E, 3, 3, **{name: value})
     with pytest.raises(TypeError, match=r"^cu_seqlens_k:"):
         kw.attention_varlen(x, x, x, E, None, 3, 3)
+
+
+def triton_plan(args, sms):
+    """The plan of triton_pages for a GPU of `sms` multiprocessors."""
+    gpu = replace(H200, sms=sms)
+    return entry_of(LADDER, LADDER.rung("triton_pages"))(gpu, heuristics.CONFIGS[0], **args)
+
+
+def run_plan(plan, args):
+    specs, copies = LADDER.operator.normalise(specs_of(args))
+    device = torch.device("cpu")
+    return toolchain.executor(plan, LADDER.operator, specs, copies, device)(*args.values())
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="of plans for other GPUs")
+@pytest.mark.parametrize("sinks", [False, True])
+def test_parts_are_merged_alike_in_registers_and_by_the_second_kernel(sinks):
+    """Bit for bit; with a split that is no multiple of a tile of keys, and a window."""
+    c = case(
+        (9, 4, 16), torch.float16, lengths=(1, 8), keys=(90, 33), hk=2, page=5, right=0, left=70,
+        split=24, sinks=sinks,
+    )  # fmt: skip
+    args = LADDER.operator.inputs(c, "cpu")
+    plans = [triton_plan(specs_of(args), sms) for sms in (1, 132)]
+    assert [len(plan.launches) for plan in plans] == [1, 2]
+    results = [run_plan(plan, args) for plan in plans]
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_the_fixed_order_has_one_kernel_whatever_the_shapes():
+    """With a split, neither the config nor sizes of the batch choose constants of the kernels."""
+    kernels = set()
+    for lengths, keys in (((1,), (900,)), ((1,) * 40, (30,) * 40), ((700, 1), (700, 5))):
+        c = case((sum(lengths), 8, 64), torch.bfloat16, lengths=lengths, keys=keys, hk=2, page=16,
+                 right=0, split=64)  # fmt: skip
+        for config in heuristics.CONFIGS:
+            plan = entry_of(LADDER, LADDER.rung("triton_pages"))(
+                H200, config, **specs_of(LADDER.operator.inputs(c, "meta"))
+            )
+            kernels |= {repr(launch.kernel) for launch in plan.launches}
+    assert len(kernels) == 2
+
+
+@pytest.mark.parametrize("lengths", [(0, 1, 0, 0), (19, 1, 1, 0, 40, 7), (1,) * 9, (0,)])
+@pytest.mark.parametrize("split", [0, 32])
+def test_programs_find_their_queries(lengths, split):
+    """Sequences without queries, and padding after the last one, which gets zeros."""
+    draw, padding, shapes = random.Random(repr(lengths)), 3, ((1, 2, 16), (1, 1, 16), (1, 1, 16))
+    given = []
+    for i, n in enumerate(lengths):
+        m = n + draw.randint(0, 30)
+        made = (randn(k, *s[1:], dtype=torch.float16, seed=3 * i + j)
+                for j, (s, k) in enumerate(zip(shapes, (n, m, m), strict=True)))  # fmt: skip
+        given.append(Sequence(*made))
+    keys, values, table, counts = paged(draw, given, 8)
+    q = torch.cat([*(s.q for s in given), randn(padding, 2, 16, dtype=torch.float16)])
+    ends = torch.tensor([0, *lengths], device=DEVICE).cumsum(0).int()
+    args = q, keys, values, ends, table, counts
+    y, lse = kw.attention_varlen_paged(*args, is_causal=True, split=split)
+    with kw.use(attention_varlen_paged="triton_pages"):
+        y2, lse2 = kw.attention_varlen_paged(*args, is_causal=True, split=split)
+    torch.testing.assert_close(y2, y, rtol=4e-3, atol=4e-3)
+    torch.testing.assert_close(lse2, lse, rtol=1e-4, atol=1e-4)
+    assert torch.equal(y2[-padding:], torch.zeros_like(y2[-padding:]))

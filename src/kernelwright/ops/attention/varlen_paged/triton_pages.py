@@ -125,8 +125,8 @@ def pages_fwd(
         position, head = token + shift, hk * GROUP + group
         d, dv = tl.arange(0, D2)[None, :], tl.arange(0, DV2)[None, :]
         of_q = (first_q + token).to(tl.int64)
-        q_ptr += (of_q * q_row + head.to(tl.int64) * q_h)[:, None]
-        q = tl.load(q_ptr + d, mask=mine[:, None] & (d < D), other=0.0)
+        at_q = q_ptr + (of_q * q_row + head.to(tl.int64) * q_h)[:, None]
+        q = tl.load(at_q + d, mask=mine[:, None] & (d < D), other=0.0)
         k_ptr += hk * k_h
         v_ptr += hk * v_h
         table_ptr += tl.cast(b, tl.int64) * table_b
@@ -178,11 +178,11 @@ def pages_fwd(
             lse = (top + tl.log2(total)) * LN2
             tl.store(lse_ptr + head.to(tl.int64) * tokens + of_q, lse, mask=mine)
         else:
-            result = result * shares + share
+            of_part = result * shares + share
             inside = (mine & (total > 0.0))[:, None] & (dv < DV)
-            tl.store(part_ptr + result[:, None] * DV + dv, acc, mask=inside)
-            tl.store(part_top_ptr + result, top, mask=mine)
-            tl.store(part_total_ptr + result, total, mask=mine)
+            tl.store(part_ptr + of_part[:, None] * DV + dv, acc, mask=inside)
+            tl.store(part_top_ptr + of_part, top, mask=mine)
+            tl.store(part_total_ptr + of_part, total, mask=mine)
 
 
 @triton.jit

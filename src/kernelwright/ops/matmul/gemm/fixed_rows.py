@@ -53,7 +53,7 @@ def _by_tiles(tf32, x, weight, bias):
     bias = bias if bias is None else F.pad(bias, (0, weight.shape[0] - outputs))
     tiles = [_precise(tf32, F.linear, tile, weight, bias) for tile in x.split(ROWS)]
     z = torch.cat(tiles) if rows else x.new_zeros(0, weight.shape[0])
-    return z[:rows, :outputs]
+    return z[:rows, :outputs].contiguous()
 
 
 def _filled(t, rows: int):
