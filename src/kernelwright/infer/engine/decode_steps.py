@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from kernelwright.dispatch import ladder, proven_on
+
 from .paged_cache import PagedCache, Tokens
 
 _LEAST_COLUMNS = 8
@@ -116,6 +118,13 @@ class _Step:
             longest=self._longest,
         )
         return self._model.hidden(inputs_SI[None, :, _TOKEN].long(), self._cache)
+
+
+def can_be_captured() -> bool:
+    """Whether attention over pages is proven in a kernel. PyTorch's rung reads lengths on the host,
+    which no graph can hold."""
+    paged = ladder("attention_varlen_paged")
+    return any(r.is_gpu and r.dispatchable and proven_on(paged, r) for r in paged.rungs)
 
 
 def _power_of_two(n: int) -> int:

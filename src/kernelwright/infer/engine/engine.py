@@ -14,7 +14,7 @@ import kernelwright as kw
 from kernelwright.models.quantized import QuantizedLinear, ScaledLinear
 from kernelwright.support.errors import UsageError
 
-from .decode_steps import DecodeSteps
+from .decode_steps import DecodeSteps, can_be_captured
 from .draws import NO_TOKEN, draw
 from .paged_cache import EIGHT_BITS, PagedCache
 from .pages import Pages
@@ -132,7 +132,8 @@ class Engine:
         self._cache = PagedCache(
             model, pages, page_size, self.vocabulary, cache_dtype, deterministic
         )
-        self._decode_steps = DecodeSteps(model, self._cache) if model.head_VC.is_cuda else None
+        graphs = model.head_VC.is_cuda and can_be_captured()
+        self._decode_steps = DecodeSteps(model, self._cache) if graphs else None
         self._deterministic = deterministic
         self._ids = count()
         self._sequences: dict[int, list[Sequence]] = {}  # of each request, those in progress

@@ -14,7 +14,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from .torch_rungs import _precise
+from .torch_rungs import native_linear
 
 ROWS = 16
 ALIGNED = 16  # elements
@@ -51,7 +51,10 @@ def _by_tiles(tf32, x, weight, bias):
     rows, outputs = x.shape[0], weight.shape[0]
     x, weight = _filled(x, ROWS), _filled(weight, ALIGNED)
     bias = bias if bias is None else F.pad(bias, (0, weight.shape[0] - outputs))
-    tiles = [_precise(tf32, F.linear, tile, weight, bias) for tile in x.split(ROWS)]
+    tiles = [
+        native_linear(tile, weight, bias, None, None, "none", False, tf32)[0]
+        for tile in x.split(ROWS)
+    ]
     z = torch.cat(tiles) if rows else x.new_zeros(0, weight.shape[0])
     return z[:rows, :outputs].contiguous()
 
