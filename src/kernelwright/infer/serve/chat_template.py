@@ -39,8 +39,7 @@ class ChatTemplate:
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
         )
         environment.filters["tojson"] = _to_json
-        environment.globals["raise_exception"] = _raise
-        environment.globals["strftime_now"] = _now
+        environment.globals.update(raise_exception=_raise, strftime_now=_now)
         self._special = dict(special)
         try:
             self._template = environment.from_string(source)

@@ -67,7 +67,7 @@ def engine(model: Any, settings: EngineSettings, vocabulary: int | None = None) 
 def token_bytes(model: Any, cache_dtype: str) -> int:
     """Bytes of a token's keys and values in every layer."""
     config = model.config
-    dtype = CACHE_DTYPES.get(cache_dtype, model.head_VC.dtype)
+    dtype = CACHE_DTYPES[cache_dtype] if cache_dtype else model.head_VC.dtype
     return 2 * config.layers * config.kv_heads * config.head_width * dtype.itemsize
 
 
