@@ -136,7 +136,7 @@ def test_a_request_has_the_same_bits_in_many_schedules(name, hundred):
 
 @pytest.mark.skipif(
     not torch.cuda.is_available() or not can_be_captured(),
-    reason="needs a GPU, and a kernel of attention over pages that is proven",
+    reason="needs a GPU",  # for which a kernel of attention over pages is proven
 )
 @pytest.mark.parametrize("name", NAMES)
 def test_a_request_has_the_same_bits_on_a_gpu(name):

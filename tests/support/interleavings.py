@@ -69,7 +69,7 @@ def requests(pool: int) -> tuple[Request, ...]:
 
 
 @cache
-def alone(name: str, pool: int, i: int, device: str) -> Results:
+def alone(name: str, pool: int, i: int, device: str = "cpu") -> Results:
     """The outputs of a request of a pool in an engine of its own."""
     engine = Engine(model(name, device), pages=24, deterministic=True, cache_dtype=MODELS[name][2])
     engine.add(requests(pool)[i])

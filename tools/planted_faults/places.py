@@ -27,7 +27,7 @@ def mutants(text: str) -> list[Mutant]:
     """All of them, in the order of the rules and of the text."""
     bare = _UNUSED.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
     spans = list(_device(bare))
-    edited_files: list[Mutant] = []
+    made: list[Mutant] = []
     for rule in RULES:
         for m in rule.pattern.finditer(bare):
             inside = any(start <= m.start() < end for start, end in spans)
@@ -48,8 +48,8 @@ def mutants(text: str) -> list[Mutant]:
                 probe = f'{text[:body]} printf("{REACHED}");{text[body:]}'
             line = bare.count("\n", 0, start) + 1
             column = start - bare.rfind("\n", 0, start)
-            edited_files.append(Mutant(rule, line, column, edited(by), probe))
-    return edited_files
+            made.append(Mutant(rule, line, column, edited(by), probe))
+    return made
 
 
 def _device(bare: str) -> Iterator[tuple[int, int]]:

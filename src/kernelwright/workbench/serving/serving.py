@@ -16,6 +16,7 @@ from kernelwright.infer import folder as folders
 from kernelwright.infer.engine import Engine
 from kernelwright.infer.serve import sizing
 from kernelwright.infer.serve.sizing import EngineSettings
+from kernelwright.machine import random_state
 from kernelwright.support import durable
 from kernelwright.support.errors import UsageError
 from kernelwright.train import picture
@@ -64,9 +65,8 @@ def load(folder: Path | None, preset: str, device: torch.device, precision: str)
         return models.from_pretrained(folders.checkpoint(folder), device=device, dtype=dtype)
     if preset not in models.PRESETS:
         raise UsageError(f"model: {preset!r} is not one of {', '.join(models.PRESETS)}")
-    torch.manual_seed(0)
-    with device:
-        return models.build(preset).to(dtype).eval()
+    with random_state.cpu_seed(0):
+        return models.build(preset).to(device, dtype).eval()
 
 
 def bench(

@@ -60,6 +60,7 @@ CASES = (
     ),
     case((4, 2, 32), BF16, lengths=(1,) * 4, keys=(0, 64, 17, 65), hk=1, page=64),
     case((8, 4, 32), F16, lengths=(5, 3), keys=(2, 3), hk=2, page=16, right=0),
+    case((8, 4, 32), F16, lengths=(5, 3), keys=(9, 3), hk=4, page=16, right=0),
     *(
         case((24, 2, 32), BF16, lengths=(24,), hk=2, page=16, right=0, layout=x)
         for x in ("sliced", "permuted", "offset")
