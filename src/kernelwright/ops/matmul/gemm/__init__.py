@@ -171,7 +171,8 @@ def _repeated_linear(input, weight, bias) -> torch.Tensor | None:
     if input.ndim > 2:
         if not input.is_contiguous() or not input.numel():
             return None
-        x = input.view(-1, input.shape[-1])
+        # not -1, which is ambiguous in a vmap over no samples
+        x = input.view(math.prod(input.shape[:-1]), input.shape[-1])
     y = repeated_product(x, weight.t()) if bias is None else repeated_linear(x, weight, bias)
     return y if y is None or x is input else y.view(*input.shape[:-1], weight.shape[0])
 
