@@ -8,7 +8,7 @@ import torch
 
 from kernelwright import models
 from kernelwright.infer import generate
-from kernelwright.infer.engine import Engine, Request, paged_cache
+from kernelwright.infer.engine import Engine, Request, decode_steps, paged_cache
 from kernelwright.infer.engine.decode_steps import DecodeSteps, can_be_captured
 from kernelwright.infer.engine.draws import NO_TOKEN, draw
 from kernelwright.infer.engine.pages import NO_PARENT, Content, Pages
@@ -524,3 +524,9 @@ def test_steps_of_a_fixed_number_of_rows_have_the_same_bits(name):
             engine.add(request)
     assert finished(fixed) == finished(plain)
     assert len(fixed._decode_steps._steps) > 2
+
+
+def test_steps_are_captured_only_if_a_kernel_of_attention_over_pages_is_proven(monkeypatch):
+    for machines, expected in (((), False), (("nvidia-h200",), True)):
+        monkeypatch.setattr(decode_steps, "proven_on", lambda lad, rung, m=machines: m)
+        assert can_be_captured() is expected

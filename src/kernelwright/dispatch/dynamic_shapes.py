@@ -104,25 +104,25 @@ class OpenCalls:
         if len(self._known) > MOST_PATTERNS:
             self._known.pop(next(iter(self._known)), None)
 
-        def made(cache: GuardedCache, make: Callable, otherwise: Any) -> Any:
+        def kept(cache: GuardedCache, make: Callable, otherwise: Any) -> Any:
             """What `make` returns for open sizes; `otherwise` if it needs a size itself."""
-            if (found := cache.get(values)) is None:
+            if (result := cache.get(values)) is None:
                 trace = Trace({f"n{i}": n for i, n in enumerate(values)})
                 try:
                     specs, copies = self._operator.normalise(_opened(args, pattern, trace))
-                    found = make(specs, copies, trace)
-                except TypeError:
-                    found = otherwise
-                cache.add(trace, found)
-            return found
+                    result = make(specs, copies, trace)
+                except TypeError:  # any other TypeError is raised again when the shape is planned
+                    result = otherwise
+                cache.add(trace, result)
+            return result
 
         def select_(specs: Specs, *_: Any) -> _Chosen:
             choice = select(self._ladder, specs, device, rung)
             name = choice.rung.name, *choice.config.items()
             return choice, known.plans.setdefault(name, GuardedCache(MOST_PLANS))
 
-        choice, plans = made(known, select_, (None, GuardedCache(1)))
-        return made(plans, partial(self._bind, choice, device), _by_shape)(*values)
+        choice, plans = kept(known, select_, (None, GuardedCache(1)))
+        return kept(plans, partial(self._bind, choice, device), _by_shape)(*values)
 
     def _bind(self, choice: Choice | None, device: torch.device, specs: Specs,
               copies: tuple[str, ...], trace: Trace) -> Bind:  # fmt: skip

@@ -70,6 +70,16 @@ def test_a_call_without_a_cache_is_an_error():
         paged.paged_attention(torch.nn.Module(), q, q, q, None)
 
 
+@pytest.mark.parametrize(
+    "given", [{"dropout": 0.1}, {"attention_mask": 0}, {"block_table": torch.zeros(1)}]
+)
+def test_what_it_does_not_read_is_refused(given):
+    q, ends = torch.zeros(1, 2, 3, 4), torch.tensor([0, 3], dtype=torch.int32)
+    options = {"attention_mask": None, "cache": object(), "cu_seq_lens_q": ends} | given
+    with pytest.raises(NotImplementedError, match="not supported"):
+        paged.paged_attention(torch.nn.Module(), q, q, q, **options)
+
+
 def test_the_table_has_the_block_of_every_key():
     rng, size = random.Random(7), 16
     lengths = [1, 15, 16, 17, 70]

@@ -190,7 +190,7 @@ def test_a_case_is_shown_where_what_serves_it_is_timed(monkeypatch):
     assert [t.case for t in case_tables.current(lad, left)] == timed[1:]
     other = [replace(r, config={"tile": 3}) if (r.rung, r.case) == at else r for r in found]
     assert [t.case for t in case_tables.current(lad, other)] == timed[1:], (
-        "nobody is served that config"
+        "that config is not dispatched"
     )
     left = [r for r in found if r.rung != "triton_row"]
     assert "No record of softmax" in readme_tables.render("cases softmax", left)

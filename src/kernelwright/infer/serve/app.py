@@ -84,7 +84,7 @@ class Server:
             except RequestError as e:
                 response = _error(e)
             except ClientDisconnect:
-                response = Response(status_code=499)  # nobody reads it
+                response = Response(status_code=499)  # for the count: the client has gone
             self._metrics.responses[request.url.path, response.status_code] += 1
             return response
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal, overload
 
 import torch
@@ -10,6 +9,7 @@ import torch
 from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 
+from .._options import scale_of
 from . import heuristics, spec, statistics
 
 __all__ = ["LADDER", "LADDER_BACKWARD", "attention_varlen"]
@@ -201,27 +201,15 @@ def attention_varlen(
         raise TypeError("cu_seqlens_k: is needed without block_table")
     _check_ends(cu_seqlens_q, cu_seqlens_k)
     _check_longest(max_seqlen_q, max_seqlen_k)
-    left, right = window
-    if left < -1 or right < -1:
-        raise ValueError(f"window: must be two numbers of at least -1, is {window}")
-    if softcap < 0:
-        raise ValueError(f"softcap: must be at least 0, is {softcap}")
-    for name, t in (("sinks", sinks), ("alibi_slopes", alibi_slopes)):
-        if t is not None:
-            arguments.floating(name, t)
-            if t.shape != (heads,):
-                raise ValueError(f"{name}: has shape {tuple(t.shape)}, should be ({heads},)")
+    scale = scale_of(query, window, softcap, sinks, alibi_slopes, scale)
     if alibi_slopes is not None and alibi_slopes.requires_grad:
         raise ValueError("alibi_slopes: is not differentiable")
-    if scale is None:
-        scale = 1.0 / math.sqrt(query.shape[2]) if query.shape[2] else 1.0
-    if scale < 0:
-        raise ValueError(f"scale: must be at least 0, is {scale}")
+    left, right = window
     return _attention(
         query, key, value, cu_seqlens_q, cu_seqlens_k,
         None if sinks is None else sinks.contiguous(),
         None if alibi_slopes is None else alibi_slopes.contiguous(),
-        max_seqlen_q, max_seqlen_k, left, 0 if is_causal else right, softcap > 0, float(scale),
+        max_seqlen_q, max_seqlen_k, left, 0 if is_causal else right, softcap > 0, scale,
         float(softcap),
     )[0]  # fmt: skip
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 from kernelwright.ops.attention.paged.heuristics import BYTES
 
+from .._options import scale_of
 from . import heuristics, spec
 
 __all__ = ["LADDER", "attention_varlen_paged"]
@@ -99,32 +98,20 @@ def attention_varlen_paged(
         raise ValueError(f"query: must have 3 dimensions, has {query.ndim}")
     if query.requires_grad and torch.is_grad_enabled():
         raise ValueError("query: is not differentiable; call within torch.no_grad()")
-    heads, size = query.shape[1:]
     _check_caches(query, key, value)
     _check_tables(cu_seqlens_q, block_table, seqused_k)
-    left, right = window
-    if left < -1 or right < -1:
-        raise ValueError(f"window: must be two numbers of at least -1, is {window}")
-    if softcap < 0:
-        raise ValueError(f"softcap: must be at least 0, is {softcap}")
+    scale = scale_of(query, window, softcap, sinks, alibi_slopes, scale)
     for name, t in (("sinks", sinks), ("alibi_slopes", alibi_slopes)):
-        if t is not None:
-            arguments.floating(name, t)
-            if t.shape != (heads,):
-                raise ValueError(f"{name}: has shape {tuple(t.shape)}, should be ({heads},)")
-            if t.requires_grad and torch.is_grad_enabled():
-                raise ValueError(f"{name}: is not differentiable; call within torch.no_grad()")
-    if scale is None:
-        scale = 1.0 / math.sqrt(size) if size else 1.0
-    if scale < 0:
-        raise ValueError(f"scale: must be at least 0, is {scale}")
+        if t is not None and t.requires_grad and torch.is_grad_enabled():
+            raise ValueError(f"{name}: is not differentiable; call within torch.no_grad()")
+    left, right = window
     if split < 0:
         raise ValueError(f"split: must be at least 0, is {split}")
     return _attention(
         query, key, value, cu_seqlens_q, block_table, seqused_k,
         None if sinks is None else sinks.contiguous(),
         None if alibi_slopes is None else alibi_slopes.contiguous(),
-        left, 0 if is_causal else right, softcap > 0, split, float(scale), float(softcap),
+        left, 0 if is_causal else right, softcap > 0, split, scale, float(softcap),
         float(k_scale), float(v_scale),
     )  # fmt: skip
 

@@ -3,10 +3,9 @@ on that row and the other operand, not on how many rows there are or where it is
 
 Libraries choose kernels, and with them the order of sums, by the number of rows. Here every product
 has ROWS rows, filled up with zeros. Within a product the order still depends on the place of a row
-where lines of memory do not begin at multiples of the vectors' size (MKL 2024.2: in one of four
-random products in float64, one of a hundred in float32), so the other sizes are filled up to
-multiples of ALIGNED. The epilogue has only functions that PyTorch's CPU kernels compute alike in
-vectors and in the remainder, which its silu, gelu and sigmoid are not.
+where lines of memory do not begin at multiples of the vectors' size (with MKL), so the other sizes
+are filled up to multiples of ALIGNED. The epilogue has only functions that PyTorch's CPU kernels
+compute alike in vectors and in the remainder, which its silu, gelu and sigmoid are not.
 """
 
 import math
