@@ -27,6 +27,8 @@ class Account:
     def pytest_runtest_logreport(self, report):
         if report.failed:
             self.failures.append(report.nodeid)
+        elif hasattr(report, "wasxfail"):  # its report is that of a skip
+            self.counts["xfailed"] += 1
         elif report.skipped:
             self.counts["skipped"] += 1
             why = report.longrepr[2].removeprefix("Skipped: ")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import torch
-
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
-from kernelwright.contract.eligibility import kind, unsupported_dtype
-from kernelwright.ops.attention.paged.heuristics import BYTES
+from kernelwright.contract.eligibility import kind
+from kernelwright.ops.attention.paged import heuristics as paged
 
-WIDEST, MOST = 256, 2**31 - 512
+MOST = 2**31 - 1  # blocks of a grid
 CONFIGS = (
     {"rows": 16, "cols": 64, "warps": 4, "stages": 3},
     {"rows": 64, "cols": 64, "warps": 4, "stages": 3},
@@ -16,25 +14,13 @@ CONFIGS = (
 )
 
 
-def fits(gpu, q, k, v, cu_q, table, lengths, **others):
-    if why := unsupported_dtype(q.dtype, "q"):
+def fits(gpu, q, k, v, cu_q, table, lengths, k_scale, v_scale, **others):
+    """As kernels of `paged_attention`, with one more vector."""
+    if why := paged.fits(gpu, q, k, v, table, lengths, others["scale"], k_scale, v_scale):
         return why
-    for name, t in (("k", k), ("v", v)):
-        if t.dtype != q.dtype and t.dtype not in BYTES:
-            return f"{name}: {t.dtype} is neither q's {q.dtype} nor of 8 bits"
-        if t.dtype == torch.float8_e4m3fn and gpu.capability < (8, 9):
-            return f"{name}: float8_e4m3fn needs compute capability 8.9"
-        if t.shape[3] > 1 and t.stride(3) != 1:
-            return f"{name}: its heads are not contiguous"
-    if q.stride(2) != 1 and q.shape[2] > 1:
-        return "q: its heads are not contiguous"
-    for name, t in (("cu_q", cu_q), ("table", table), ("lengths", lengths)):
-        if t.shape[-1] > 1 and t.stride(-1) != 1:
-            return f"{name}: its rows are not contiguous"
-    if max(q.shape[2], v.shape[3]) > WIDEST:
-        return f"a head of {max(q.shape[2], v.shape[3])} elements is wider than {WIDEST}"
-    if table.shape[1] * k.shape[1] >= MOST:
-        return "the table's tokens do not fit an int32"
+    for name, t in (("cu_q", cu_q), ("lengths", lengths)):
+        if t.shape[0] > 1 and t.stride(0) != 1:
+            return f"{name}: is not contiguous"
     blocks = (q.shape[0] + table.shape[0] + 1) * q.shape[1]
     return f"{blocks} blocks exceed the size of a grid" if blocks > MOST else None
 

@@ -135,7 +135,8 @@ def pages_fwd(
             slope = tl.load(slopes_ptr + head, mask=mine, other=0.0).to(tl.float32)
         factor = scale * k_scale
 
-        acc, top, total = begin(sinks_ptr, head, mine & (shares == 1), SINKS, ROWS, DV2)
+        alone = tl.full((ROWS,), shares, tl.int32) == 1  # the merge adds the sinks otherwise
+        acc, top, total = begin(sinks_ptr, head, mine & alone, SINKS, ROWS, DV2)
         size = size_of(keys, shares, COLS, SPLIT)
         first, inner, outer, last = bounds(start, shift, keys, TOKENS, COLS, LEFT, RIGHT)
         if SPLIT:
