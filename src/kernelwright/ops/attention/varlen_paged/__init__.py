@@ -108,10 +108,8 @@ def attention_varlen_paged(
     if split < 0:
         raise ValueError(f"split: must be at least 0, is {split}")
     return _attention(
-        query, key, value, cu_seqlens_q, block_table, seqused_k,
-        None if sinks is None else sinks.contiguous(),
-        None if alibi_slopes is None else alibi_slopes.contiguous(),
-        left, 0 if is_causal else right, softcap > 0, split, scale, float(softcap),
+        query, key, value, cu_seqlens_q, block_table, seqused_k, sinks, alibi_slopes, left,
+        0 if is_causal else right, softcap > 0, split, scale, float(softcap),
         float(k_scale), float(v_scale),
     )  # fmt: skip
 

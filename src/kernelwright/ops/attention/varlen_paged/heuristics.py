@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.eligibility import kind
-from kernelwright.ops.attention.paged import heuristics as paged
+from kernelwright.ops.attention.paged.heuristics import fits as fits_paged
 
 MOST = 2**31 - 1  # blocks of a grid
 CONFIGS = (
@@ -14,13 +14,10 @@ CONFIGS = (
 )
 
 
-def fits(gpu, q, k, v, cu_q, table, lengths, k_scale, v_scale, **others):
-    """As kernels of `paged_attention`, with one more vector."""
-    if why := paged.fits(gpu, q, k, v, table, lengths, others["scale"], k_scale, v_scale):
+def fits(gpu, q, k, v, table, lengths, k_scale, v_scale, **others):
+    """As kernels of `paged_attention`, on a grid of tiles."""
+    if why := fits_paged(gpu, q, k, v, table, lengths, others["scale"], k_scale, v_scale):
         return why
-    for name, t in (("cu_q", cu_q), ("lengths", lengths)):
-        if t.shape[0] > 1 and t.stride(0) != 1:
-            return f"{name}: is not contiguous"
     blocks = (q.shape[0] + table.shape[0] + 1) * q.shape[1]
     return f"{blocks} blocks exceed the size of a grid" if blocks > MOST else None
 

@@ -245,6 +245,7 @@ OPERATOR = Operator(
     cost=cost,
     outputs=outputs,
     layout="any",
+    contiguous=("cu_q", "lengths", "sinks", "slopes"),
     noise=noise,
     sharding=sharding,
     source="Dao, FlashAttention-2, arXiv:2307.08691; Kwon et al., PagedAttention,"
